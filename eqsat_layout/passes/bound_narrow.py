@@ -1,7 +1,8 @@
 """Values with names, where TVM computes narrow floats in a wider type.
 
 In: ``BF16ComputeLegalize`` or ``FP8ComputeLegalize``, which do not look into the values that get names: what they left
-there read the bits of a bfloat16 as a whole number. Out: the pass, such that it sees these values.
+there read the bits of a bfloat16 as a whole number. Out: the pass, such that it sees these values. What is stored gets
+a name too, as the arithmetic that rounds it reads it several times.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any, Final
 import tvm
 from tvm import tirx
 
-from eqsat_layout.passes.rounding import NARROW
+from eqsat_layout.passes.rounding import NARROW, cast_to_narrow
 from eqsat_layout.tir.intrinsics import is_call, pure_op
 from eqsat_layout.tir.structural import nodes_of, primfunc_pass, structural_map, substitute
 
@@ -27,6 +28,7 @@ def with_bound_values(legalize: Any) -> Any:
 
 
 def _hidden(func: Any) -> Any:
+    func = func.with_body(structural_map(func.body, (tirx.BufferStore, _stored)))
     named, wide = nodes_of(func.body, tirx.Let, tirx.Bind), dict[Any, Any]()
     if not named:
         return func
@@ -47,6 +49,15 @@ def _hidden(func: Any) -> Any:
 
     body = structural_map(func.body, (tirx.Let, let), (tirx.Bind, bind))
     return func.with_body(substitute(body, {old: tirx.Cast(str(old.ty.dtype), new) for old, new in wide.items()}))
+
+
+def _stored(store: Any) -> Any:
+    """With what TVM makes of a cast of float32, over a name."""
+    cast, dtype = store.value, str(store.value.ty.dtype)
+    is_long = isinstance(cast, tirx.Cast) and not isinstance(cast.value, tvm.ir.TensorLoad | tvm.ir.Var)
+    if not is_long or str(cast.value.ty.dtype) != _wide(dtype):
+        return store
+    return tirx.BufferStore(store.buffer, cast_to_narrow(dtype, cast.value), list(store.indices))
 
 
 def _revealed(func: Any) -> Any:

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import tvm
-from tvm import ir, relax
+from tvm import ir, relax, tirx
 
 from eqsat_layout.errors import Refused
 from eqsat_layout.graph.op_calls import with_attributes
@@ -245,12 +245,7 @@ def _checked(call: Any, data: Quantised, weights: Quantised) -> _Product:
         raise Refused("weights that are more than a byte from their zero")
     if weights.axis is not None and weights.axis != axes.outputs:
         raise Refused("scales along another axis than that of the channels")
-    sizes = (
-        [call.args[0].ty.shape.values[axis] for axis in _window_axes(str(call.attrs.data_layout))]
-        if axes.padding
-        else []
-    )
-    if any(axes.padding) and not (data.has_known_zero or all(isinstance(size, tirx.IntImm) for size in sizes)):
+    if any(axes.padding) and not data.has_known_zero and not _has_known_windows(call):
         raise Refused("zeros that are not known around data whose size is not")
     depth, channels = numbers.shape[axes.inputs], None
     if depth % _WORD:
@@ -304,6 +299,12 @@ def _axes_of(call: Any) -> _Axes:
         raise Refused("channels in blocks")
     places = kernel.find("I"), kernel.find("O"), result.find("C"), data.find("C")
     return _Axes(*places, int(attrs.groups), [int(one) for one in attrs.padding])
+
+
+def _has_known_windows(call: Any) -> bool:
+    """The sizes along the axes that have windows are numbers."""
+    sizes = (call.args[0].ty.shape.values[axis] for axis in _window_axes(str(call.attrs.data_layout)))
+    return all(isinstance(size, tirx.IntImm) for size in sizes)
 
 
 def _window_axes(layout: str) -> list[int]:

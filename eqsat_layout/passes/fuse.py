@@ -17,7 +17,7 @@ from eqsat_layout.notes import Notes, said_by
 from eqsat_layout.passes.inlined import inlined
 from eqsat_layout.passes.many_operands import MOST_JOINED, STEP
 from eqsat_layout.passes.marks import fuse_ops
-from eqsat_layout.passes.rounding import with_rounding
+from eqsat_layout.passes.rounding import NARROW, with_rounding
 from eqsat_layout.tir.structural import nodes_of, substitute
 
 GROUP: Final = "Primitive"
@@ -29,18 +29,26 @@ Pass = Callable[[tvm.IRModule], tvm.IRModule]
 
 
 def fuse(
-    mod: tvm.IRModule, notes: Notes, *, annotated: Pass | None = None, grouped: Pass | None = None
+    mod: tvm.IRModule,
+    notes: Notes,
+    *,
+    annotated: Pass | None = None,
+    grouped: Pass | None = None,
+    rounded: Collection[str] = NARROW,
 ) -> tvm.IRModule:
     """``mod`` with groups fused. What FuseTIR would spoil stays alone, and a note says why.
 
     ``annotated`` may change what TVM has found out of PrimFuncs, ``grouped`` is given groups as functions of calls.
+    ``rounded``: types of values between ops that are not rounded as they are computed.
     """
     alone = {var: reason for var, func in mod.functions_items() if (reason := _why_alone(func)) is not None}
     alone |= dict.fromkeys(_mistaken(mod), "TVM's FuseTIR would take one of their sizes for another")
     for reason in sorted(set(alone.values())):
         names = sorted(str(var.name_hint) for var, own in alone.items() if own == reason)
         notes.add(f"fused with nothing, because {reason}: {', '.join(names)}")
-    mod = _with_public_functions(tirx.transform.Apply(with_rounding)(_with_alone(mod, alone)))
+    mod = _with_public_functions(
+        tirx.transform.Apply(lambda func: with_rounding(func, rounded))(_with_alone(mod, alone))
+    )
     groups = _in_groups(mod, annotated)
     if wide := _too_wide(groups):
         groups = _in_groups(_with_alone(mod, wide), annotated)

@@ -9,6 +9,7 @@ to be rounded is said before ops are fused.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import cache
 from typing import Any, Final
 
@@ -28,7 +29,11 @@ NARROW: Final = (
 """What TVM computes in a wider type."""
 
 
-_OPS: Final = {narrow: pure_op(f"rounded_to_{narrow}", "a value that is rounded to the type") for narrow in NARROW}
+_HALF: Final = "float16"
+ROUNDED: Final = (*NARROW, _HALF)
+"""The same and what some targets compute in a wider type."""
+
+_OPS: Final = {narrow: pure_op(f"rounded_to_{narrow}", "a value that is rounded to the type") for narrow in ROUNDED}
 _TYPES: Final = {str(op.name): narrow for narrow, op in _OPS.items()}
 
 
@@ -37,24 +42,29 @@ def is_rounding(node: Any) -> bool:
     return isinstance(node, tvm.ir.Call) and str(getattr(node.op, "name", "")) in _TYPES
 
 
-def with_rounding(func: Any) -> Any:
-    """``func``, one op, with its results rounded and its operands, for when these stay inside of a kernel.
+def rounded(dtype: str, value: Any) -> Any:
+    """A number of ``dtype`` that is near ``value``, in the type of this."""
+    return tvm.ir.Call(_OPS[dtype], [value], ret_ty=value.ty)
+
+
+def with_rounding(func: Any, types: Collection[str] = NARROW) -> Any:
+    """``func``, one op, with its results of ``types`` rounded and its operands, for when these stay inside of a kernel.
 
     Reductions are left as they are written, so that schedules know them: what reads their results rounds these.
     """
-    params = [p for p in func.params if type(p.ty) is tirx.BufferType]
-    if not any(_is_narrow(p) for p in params):
+    params = [p for p in func.params if type(p.ty) is tirx.BufferType and str(p.ty.dtype) in types]
+    if not params:
         return func
 
     def rounded(store: Any) -> Any:
         if _moves(store.value) or any(load.source.same_as(store.buffer) for load in _loads(store.value)):
             return store
         value = structural_map(store.value, (tvm.ir.TensorLoad, read))
-        is_result = _is_narrow(store.buffer) and _is_one_of(store.buffer, params)
-        return tirx.BufferStore(store.buffer, _call(value) if is_result else value, list(store.indices))
+        value = _call(value) if _is_one_of(store.buffer, params) else value
+        return tirx.BufferStore(store.buffer, value, list(store.indices))
 
     def read(load: Any) -> Any:
-        return _call(load) if _is_narrow(load.source) and _is_one_of(load.source, params) else load
+        return _call(load) if _is_one_of(load.source, params) else load
 
     return func.with_body(structural_map(func.body, (tirx.BufferStore, rounded)))
 
@@ -92,14 +102,33 @@ def _written_out(call: Any) -> Any:
     narrow, (wide, _, lanes) = _TYPES[str(call.op.name)], str(value.ty.dtype).partition("x")
     if wide == narrow:  # the target computes with it
         return value
+    if narrow == _HALF:  # targets convert it
+        return tirx.Cast(str(value.ty.dtype), tirx.Cast(f"{narrow}x{lanes}" if lanes else narrow, value))
     made, taken = _there_and_back(narrow, wide, int(lanes or 1))
     var = tirx.Var("exact", value.ty)
     return tirx.Let(var, value, substitute(made, {taken: var}))  # it is read several times
 
 
+def cast_to_narrow(dtype: str, value: Any) -> Any:
+    """What TVM makes of a cast to one of ``NARROW`` of ``value``, which is computed once here."""
+    narrow, _, lanes = dtype.partition("x")
+    wide, _, _ = str(value.ty.dtype).partition("x")
+    there, _, taken = _legalised(narrow, wide, int(lanes or 1))
+    var = tirx.Var("exact", value.ty)
+    bits = substitute(there.args[0], {taken: var})
+    return tvm.ir.Call(there.op, [tirx.Let(var, value, bits)], ret_ty=there.ty)
+
+
 @cache
 def _there_and_back(narrow: str, wide: str, lanes: int) -> tuple[Any, Any]:
     """What TVM makes of a value that is stored as ``narrow`` and read again; and the variable that it is made of."""
+    there, back, taken = _legalised(narrow, wide, lanes)
+    return structural_map(back, (tvm.ir.TensorLoad, lambda _: there)), taken
+
+
+@cache
+def _legalised(narrow: str, wide: str, lanes: int) -> tuple[Any, Any, Any]:
+    """A variable as ``narrow``, a load of this as ``wide``; and the variable."""
     vector = f"x{lanes}" if lanes > 1 else ""
     taken = tirx.Var("taken", wide + vector)
     buffers = [tirx.decl_buffer((lanes,), dtype, "b") for dtype in (narrow, wide)]
@@ -112,10 +141,9 @@ def _there_and_back(narrow: str, wide: str, lanes: int) -> tuple[Any, Any]:
     mod = tvm.IRModule({"f": func})
     for one in (tirx.transform.BF16ComputeLegalize(), tirx.transform.FP8ComputeLegalize()):
         mod = one(mod)
-    func = mod["f"]
-    there, back = (store.value for store in nodes_of(func.body, tirx.BufferStore))
-    made = structural_map(back, (tvm.ir.TensorLoad, lambda _: there))
-    return structural_map(made, (tvm.ir.Call, _as_select)), func.params[0]
+    func = structural_map(mod["f"].body, (tvm.ir.Call, _as_select))
+    there, back = (store.value for store in nodes_of(func, tirx.BufferStore))
+    return there, back, mod["f"].params[0]
 
 
 def _as_select(call: Any) -> Any:
@@ -124,7 +152,7 @@ def _as_select(call: Any) -> Any:
 
 
 def _call(value: Any) -> Any:
-    return tvm.ir.Call(_OPS[str(value.ty.dtype)], [value], ret_ty=value.ty)
+    return rounded(str(value.ty.dtype), value)
 
 
 def _moves(value: Any) -> bool:
@@ -138,10 +166,6 @@ def _moves(value: Any) -> bool:
 
 def _loads(value: Any) -> list[Any]:
     return nodes_of(value, tvm.ir.TensorLoad)
-
-
-def _is_narrow(buffer: Any) -> bool:
-    return str(getattr(buffer.ty, "dtype", "")) in _OPS
 
 
 def _is_one_of(buffer: Any, params: list[Any]) -> bool:

@@ -17,7 +17,7 @@ from tvm import ir, relax, tirx
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import said_by
 from eqsat_layout.readers.layers.indexing import put, taken
-from eqsat_layout.readers.torch import experts, recurrent
+from eqsat_layout.readers.torch import experts, functions, recurrent, tables
 from eqsat_layout.readers.torch.derived_sizes import with_own_symbols
 from eqsat_layout.readers.torch.extents import extents_of, is_of, symbols_of, with_extents
 from eqsat_layout.readers.torch.nodes import TorchNodeError, args_seen, ignored, watched
@@ -47,7 +47,7 @@ class _Mended(_Base):  # type: ignore[misc]
         known |= {name: self._matmul for name in ("matmul.default", "mm.default", "bmm.default")}
         known["empty_permuted.default"] = self._empty
         known |= {name: self._any for name in ("any.default", "any.dim", "any.dims")}
-        for makers in (MAKERS, recurrent.MAKERS, experts.MAKERS):
+        for makers in (MAKERS, functions.MAKERS, tables.MAKERS, recurrent.MAKERS, experts.MAKERS):
             known |= {name: self._own(make) for name, make in makers.items()}
         pools = {f"max_pool{n}d_with_indices.default": getattr(relax.op.nn, f"max_pool{n}d") for n in (2, 3)}
         known |= {name: self._max_pool_of(pools[name], known[name]) for name in pools}
@@ -289,9 +289,14 @@ class _Mended(_Base):  # type: ignore[misc]
         return super()._div(SimpleNamespace(args=args, kwargs=node.kwargs))
 
     def _grid_sampler_2d(self, node: Any) -> Any:
-        """Places lie along the last axis; TVM takes them along the second."""
-        grid = self.block_builder.emit(relax.op.permute_dims(self.env[node.args[1]], [0, 3, 1, 2]))
-        return super()._grid_sampler_2d(SimpleNamespace(args=(node.args[0], grid, *node.args[2:])))
+        """Places lie along the last axis; TVM takes them along the second, and gives float32 whatever the type is."""
+        data, grid = (self.env[one] for one in node.args[:2])
+        dtype = str(data.ty.dtype)
+        if dtype != "float64":
+            data, grid = (_of_type(self.block_builder, one, "float32") for one in (data, grid))
+        grid = self.block_builder.emit(relax.op.permute_dims(grid, [0, 3, 1, 2]))
+        made = super()._grid_sampler_2d(SimpleNamespace(args=(data, grid, *node.args[2:])))
+        return _of_type(self.block_builder, made, dtype)
 
     def _upsample_nearest2d(self, node: Any) -> Any:
         """The elements at or before the places; TVM takes those in the middle, and no scale as it is given."""

@@ -77,15 +77,36 @@ def _of_floats(op: Callable[..., Any]) -> Maker:
     return lambda b, one, other: b.emit(op(_size_as_float(b, one), _size_as_float(b, other)))
 
 
-_REDUCTIONS: Final = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
+_REDUCTIONS: Final = {"sum": "add", "mean": "add", "prod": "mul", "amax": "max", "amin": "min"}
 
 
 def _scatter_reduce(
     b: relax.BlockBuilder, data: Any, dim: int, index: Any, source: Any, reduce: str, include_self: bool = True
 ) -> Any:
-    if reduce not in _REDUCTIONS or not include_self:
-        raise EqsatError(f"scatter_reduce with reduce={reduce}, include_self={include_self} is not done")
-    return _scatter(_REDUCTIONS[reduce])(b, data, dim, index, source)
+    """``include_self=False``: an element that gets others is none of them itself."""
+    dtype, op = str(data.ty.dtype), relax.op
+    if reduce not in _REDUCTIONS or (reduce == "mean" and not dtype.startswith(("float", "bfloat"))):
+        raise EqsatError(f"scatter_reduce with reduce={reduce} of {dtype} is not done")
+    if reduce != "mean" and include_self:
+        return _scatter(_REDUCTIONS[reduce])(b, data, dim, index, source)
+    ones = b.emit(op.ones_like(_cut(b, source, index)))
+    counts = _scatter("add")(b, b.emit(op.zeros_like(data)), dim, index, ones)
+    gets = b.emit(op.greater(counts, relax.const(0, dtype)))
+    if not include_self:
+        data = b.emit(op.where(gets, _neutral(reduce, dtype), data))
+    made = _scatter(_REDUCTIONS[reduce])(b, data, dim, index, source)
+    if reduce != "mean":
+        return made
+    own = counts if not include_self else b.emit(op.add(counts, relax.const(1, dtype)))
+    return b.emit(op.divide(made, b.emit(op.maximum(own, relax.const(1, dtype)))))
+
+
+def _neutral(reduce: str, dtype: str) -> Any:
+    if reduce in ("amax", "amin"):
+        end = (tirx.min_value if reduce == "amax" else tirx.max_value)(dtype)
+        is_float = dtype.startswith(("float", "bfloat"))
+        return relax.const(float("-inf" if reduce == "amax" else "inf") if is_float else int(end), dtype)
+    return relax.const(1 if reduce == "prod" else 0, dtype)
 
 
 def _distances(b: relax.BlockBuilder, one: Any, other: Any, p: float, mode: Any = None) -> Any:
@@ -198,14 +219,6 @@ def _of(op: Callable[[Any], Any]) -> Maker:
     return lambda b, x: b.emit(op(x))
 
 
-def _exp2(b: relax.BlockBuilder, x: Any) -> Any:
-    return b.emit(relax.op.power(relax.const(2.0, str(x.ty.dtype)), x))
-
-
-def _erfc(b: relax.BlockBuilder, x: Any) -> Any:
-    return b.emit(relax.op.subtract(relax.const(1.0, str(x.ty.dtype)), b.emit(relax.op.erf(x))))
-
-
 def _hypotenuse(b: relax.BlockBuilder, one: Any, other: Any) -> Any:
     squares = [b.emit(relax.op.multiply(x, x)) for x in (one, other)]
     return b.emit(relax.op.sqrt(b.emit(relax.op.add(*squares))))
@@ -307,8 +320,6 @@ MAKERS: Final[dict[str, Maker]] = {
     "bitwise_right_shift.Tensor": _bits_moved(relax.op.right_shift),
     "__lshift__.Scalar": _bits_moved(relax.op.left_shift),
     "__rshift__.Scalar": _bits_moved(relax.op.right_shift),
-    "exp2.default": _exp2,
-    "erfc.default": _erfc,
     "hypot.default": _hypotenuse,
     "copysign.Tensor": _with_sign,
     "copysign.Scalar": _with_sign,

@@ -46,7 +46,15 @@ def from_program(program: Any) -> Model:
             check_is_not_random(node)
     if any(tensor.layout != torch.strided for tensor in program.state_dict.values()):
         return _converted(program, program)
-    return _from_dense(program, frozenset())
+    return _from_dense(program, _known_to_be_written_out(program))
+
+
+def _known_to_be_written_out(program: Any) -> frozenset[Any]:
+    """Ops that nothing converts and that torch writes in other ops: to write them all in them again takes as long as to
+    export the program."""
+    called = {node.target for node in program.graph.nodes if node.op == "call_function"}
+    taken, usual, written = importer().convert_map, decompositions(()), all_decompositions()
+    return frozenset(op for op in called if op in written and op not in usual and op.__name__ not in taken)
 
 
 def _from_dense(program: Any, written_out: frozenset[Any]) -> Model:

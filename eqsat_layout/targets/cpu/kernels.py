@@ -15,7 +15,9 @@ from eqsat_layout.notes import Notes
 from eqsat_layout.passes.denormals import without_denormals
 from eqsat_layout.passes.fuse import fuse
 from eqsat_layout.passes.matrix_literals import with_literals
+from eqsat_layout.passes.rounding import ROUNDED
 from eqsat_layout.passes.scalar_literals import with_floats, with_integers
+from eqsat_layout.passes.wide_floats import in_single_precision
 from eqsat_layout.targets.cpu.build import Build
 from eqsat_layout.targets.cpu.chains.join_calls import join_chains
 from eqsat_layout.targets.cpu.chains.read_often import keep_what_is_read_often
@@ -34,7 +36,8 @@ def join_calls(mod: tvm.IRModule, machine: CpuMachine, notes: Notes, build: Buil
     """
     if not machine.is_exact:
         mod = without_denormals(mod)
-    grouped = with_literals(with_floats(fuse(with_integers(mod), notes, annotated=keep_what_is_read_often)))
+    groups = fuse(with_integers(mod), notes, annotated=keep_what_is_read_often, rounded=ROUNDED)
+    grouped = with_literals(with_floats(in_single_precision(groups)))
     with nullcontext(_mute) if build is None else build.ahead(grouped, notes) as kept:
         joined = join_chains(grouped, machine, notes, kept)
     return joined if machine.matrix_unit else assemble_in_place(joined)

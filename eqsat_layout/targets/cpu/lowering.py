@@ -19,6 +19,7 @@ from eqsat_layout.passes.bound_narrow import with_bound_values
 from eqsat_layout.passes.fitting_calls import any_address, skip_checks
 from eqsat_layout.passes.guarded_divisions import guard_divisions_by_sizes
 from eqsat_layout.passes.index_bits import indices_in_bits
+from eqsat_layout.passes.names_once import names_once
 from eqsat_layout.passes.rounding import round_by_arithmetic
 from eqsat_layout.passes.unbegun_reductions import begin_over_nothing
 from eqsat_layout.targets.cpu.booleans import compare_booleans, store_booleans_as_bytes
@@ -63,6 +64,7 @@ def _passes() -> list[Any]:
         s_tir.transform.LowerOpaqueBlock(),
         # flat memory, types that the CPU has
         dividends_that_count_up(),
+        names_once(),  # before TVM looks at what the names stand for
         tirx.transform.FlattenBuffer(),
         with_bound_values(tirx.transform.BF16ComputeLegalize()),
         indices_in_bits(_INDEX_BITS),  # indices where they fit

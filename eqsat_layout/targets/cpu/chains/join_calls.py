@@ -26,7 +26,7 @@ from eqsat_layout.passes.call_windows import (
     with_calls,
 )
 from eqsat_layout.passes.marks import SAVED
-from eqsat_layout.passes.rounding import NARROW
+from eqsat_layout.passes.wide_floats import wide_floats
 from eqsat_layout.targets.cpu.amx.selection import split_product
 from eqsat_layout.targets.cpu.chains.best_cuts import BestCuts
 from eqsat_layout.targets.cpu.chains.cut_choices import fastest_cut, may_be_cut
@@ -113,7 +113,7 @@ class _CallJoiner:
     def _gain(self, window: Sequence[KernelCall]) -> float:
         """Nanoseconds that one kernel saves, 0 if none."""
         kernels = self._kernels_of(window)
-        if len(kernels) < len(window) or any(map(_is_unrounded, kernels[:-1])):
+        if len(kernels) < len(window):
             return 0.0
         return self._once(self._gains, window_key(window), window, lambda: self._new_gain(window, kernels)) or 0.0
 
@@ -152,7 +152,7 @@ class _CallJoiner:
         if len(window) > 2 and last is not None and _is_read_by_reductions(last, places):
             chain = self._with_pads_first(window[:-1])
             return chain and chain.then(last.chain, _operands(last, places))
-        function = one_function(self.mod, window)
+        function = self._function(window)
         sch = function and pads_first(new_schedule(function))
         return chain_of(stages_of(sch), has_pads=True) if sch else None
 
@@ -169,8 +169,13 @@ class _CallJoiner:
 
     def _schedule_of(self, window: Sequence[KernelCall]) -> Any:
         """One over all stages of a window; ``None`` where its calls are no one function."""
-        function = one_function(self.mod, window)
+        function = self._function(window)
         return simplified(new_schedule(function), self.machine) if function else None
+
+    def _function(self, window: Sequence[KernelCall]) -> Any:
+        """All calls of a window as one; ``None`` where there is none."""
+        function = one_function(self.mod, window)
+        return function and wide_floats(function)  # values between the calls are not stored any more
 
     def _kernels_of(self, window: Sequence[KernelCall]) -> list[_Kernel]:
         """Those of which all stages are known."""
@@ -206,7 +211,7 @@ class _CallJoiner:
         return callee and relax.call_tir(callee, relax.Tuple(window_arguments(window)), window[-1].ty)
 
     def _new_joined(self, window: Sequence[KernelCall], kernels: Sequence[_Kernel]) -> Any:
-        function = one_function(self.mod, window)
+        function = self._function(window)
         alone, passes = sum(kernel.nanoseconds for kernel in kernels), kernels[0].chain.passes
         scheduled = function and joined_primfunc(function, self.machine, passes=passes, nanoseconds=alone)
         if scheduled is None:
@@ -234,12 +239,6 @@ def _in_lines(calls: Sequence[KernelCall], readers: Mapping[Any, list[Any]]) -> 
             else:
                 order.setdefault(call.var, waiting.pop())
     return list(order.values())
-
-
-def _is_unrounded(kernel: _Kernel) -> bool:
-    """Its sums are of a type that is rounded where it is stored only (:mod:`eqsat_layout.passes.rounding`)."""
-    is_narrow = str(kernel.chain.last.write.buffer.ty.dtype) in NARROW
-    return is_narrow and any(stage.is_reduction for stage in kernel.chain.stages)
 
 
 def _is_line(window: Sequence[KernelCall]) -> bool:
