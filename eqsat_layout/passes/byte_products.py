@@ -227,9 +227,7 @@ def _product(call: Any, reader: QuantisedReader) -> _Product | None:
     if getattr(call.ty, "shape", None) is None or str(call.ty.dtype) not in (*FLOATS, SUM):
         return None
     data, weights = (reader.read(arg) for arg in call.args)
-    if data is None or weights is None or data.is_constant or data.axis is not None:
-        return None
-    if not weights.is_constant:
+    if data is None or weights is None or data.is_constant or not weights.is_constant:
         return None
     try:
         return _checked(call, data, weights)
@@ -239,12 +237,9 @@ def _product(call: Any, reader: QuantisedReader) -> _Product | None:
 
 def _checked(call: Any, data: Quantised, weights: Quantised) -> _Product:
     axes = _axes_of(call)
-    numbers = weights.values.astype(SUM)
-    numbers = numbers - _along(weights.zero if weights.zero is not None else 0, weights.axis, numbers.ndim)
+    numbers, scales = weights.values.astype(SUM), _scales_along(weights, axes.outputs)
     if numbers.size == 0 or numbers.min() < -_HALF_WAY or numbers.max() >= _HALF_WAY:
         raise Refused("weights that are more than a byte from their zero")
-    if weights.axis is not None and weights.axis != axes.outputs:
-        raise Refused("scales along another axis than that of the channels")
     if any(axes.padding) and not data.has_known_zero and not _has_known_windows(call):
         raise Refused("zeros that are not known around data whose size is not")
     depth, channels = numbers.shape[axes.inputs], None
@@ -263,7 +258,6 @@ def _checked(call: Any, data: Quantised, weights: Quantised) -> _Product:
     shape = [1] * int(call.ty.ndim)
     shape[axes.result] = -1
     sums = sums if axes.data is None else sums.reshape(shape)
-    scales = None if weights.scale is None else np.asarray(weights.scale, "float32")
     if scales is not None and scales.ndim:
         scales = scales.reshape(shape)
     return _Product(call, data, numbers.astype(_SIGNED), scales, sums, channels)
@@ -311,9 +305,13 @@ def _window_axes(layout: str) -> list[int]:
     return [axis for axis, letter in enumerate(layout) if letter not in "NC"]
 
 
-def _along(value: Any, axis: int | None, rank: int) -> Any:
-    if not isinstance(value, np.ndarray):
-        return value
-    shape = [1] * rank
-    shape[0 if axis is None else axis] = -1
-    return value.reshape(shape)
+def _scales_along(weights: Quantised, axis: int) -> npt.NDArray[Any] | None:
+    """One number, or one for each place of the axis; refused where others count."""
+    scale = weights.scale
+    if not isinstance(scale, np.ndarray):
+        return None if scale is None else np.asarray(scale, "float32")
+    whole = np.broadcast_to(scale, weights.values.shape)
+    own = whole[tuple(slice(None) if number == axis else slice(0, 1) for number in range(whole.ndim))]
+    if not np.array_equal(whole, np.broadcast_to(own, whole.shape)):
+        raise Refused("scales along another axis than that of the channels")
+    return own.reshape(-1).astype("float32")

@@ -15,6 +15,7 @@ from eqsat_layout.notes import Notes
 from eqsat_layout.passes.batch_norms import fold_batch_norms
 from eqsat_layout.passes.broadcasts import skip_broadcasts
 from eqsat_layout.passes.byte_products import multiply_bytes
+from eqsat_layout.passes.byte_weights import keep_byte_weights
 from eqsat_layout.passes.circular_sizes import check_sizes
 from eqsat_layout.passes.fold_constants import fold_constants
 from eqsat_layout.passes.frozen_names import with_frozen_names
@@ -24,10 +25,11 @@ from eqsat_layout.passes.training import write_out_training
 from eqsat_layout.tir.structural import nodes_of
 
 
-def prepare(mod: tvm.IRModule, notes: Notes, *, has_byte_products: bool = False) -> tvm.IRModule:
+def prepare(mod: tvm.IRModule, notes: Notes, *, has_byte_products: bool = False, byte_rows: int = 0) -> tvm.IRModule:
     """``mod`` for inference, numerically the same up to rounding. The input is not changed.
 
-    ``has_byte_products``: what bytes stand for is multiplied as these bytes.
+    ``has_byte_products``: what bytes stand for is multiplied as these bytes. ``byte_rows``: of data that is multiplied
+    by weights that stay bytes, at most.
     Functions keep their names and signatures. A pass of TVM's that fails on the module is left out, with a note.
     """
     check_sizes(mod)
@@ -37,6 +39,7 @@ def prepare(mod: tvm.IRModule, notes: Notes, *, has_byte_products: bool = False)
     for step in (passes.DecomposeOpsForInference(), passes.CanonicalizeBindings()):
         mod = _after(step, mod, notes)
     mod = multiply_bytes(mod) if has_byte_products else mod
+    mod = keep_byte_weights(mod, byte_rows) if byte_rows else mod
     return with_frozen_names(fold_constants(skip_broadcasts(mod), notes), given)
 
 

@@ -5,7 +5,7 @@ In: an expression of a Relax function. Out: the bytes, their scale and their zer
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -31,14 +31,14 @@ _CASTS: Final = (_MOVES | {"relax.astype"}) - {"relax.permute_dims"}
 class Quantised:
     """Numbers ``(values - zero) * scale``; ``None`` is 0 and 1.
 
-    ``values``: an expression of bytes, or an array of whole numbers. ``moves``: calls that change its shape, the first
-    one first. ``axis``: of ``scale`` and ``zero``, if these are vectors.
+    ``values``: an expression of bytes, or an array of whole numbers, whose zero is taken off already, and whose scale
+    may be an array that is broadcast to it. ``moves``: calls that change the shape of an expression, the first one
+    first.
     """
 
     values: Any
     scale: Any = None
     zero: Any = None
-    axis: int | None = None
     moves: tuple[Any, ...] = ()
 
     @property
@@ -50,6 +50,41 @@ class Quantised:
     def has_known_zero(self) -> bool:
         """Their zero is a number."""
         return self.zero is None or isinstance(self.zero, int)
+
+    def with_zero(self, zero: Any) -> Quantised | None:
+        """Less ``zero``: a number, a variable, or an array that is broadcast; ``None`` where there is no such thing."""
+        if self.scale is not None or self.zero is not None or zero is None:
+            return None
+        if not self.is_constant:
+            return None if isinstance(zero, np.ndarray) else replace(self, zero=zero)
+        if isinstance(zero, ir.Var) or not self._takes(zero):
+            return None
+        return replace(self, values=self.values.astype("int32") - zero)
+
+    def with_scale(self, scale: Any) -> Quantised | None:
+        """The same times ``scale``."""
+        if self.scale is not None or scale is None or not self._takes(scale):
+            return None
+        return replace(self, scale=scale)
+
+    def moved(self, shape: Sequence[int], order: Sequence[int] | None) -> Quantised:
+        """An array with its axes in another ``order``, or of another ``shape``."""
+
+        def move(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+            return array.reshape(shape) if order is None else array.transpose(order)
+
+        is_array = isinstance(self.scale, np.ndarray)
+        scale = move(np.broadcast_to(self.scale, self.values.shape)) if is_array else self.scale
+        return replace(self, values=move(self.values), scale=scale)
+
+    def _takes(self, other: Any) -> bool:
+        """It does not grow by what is broadcast with it."""
+        if not isinstance(other, np.ndarray):
+            return True
+        try:
+            return self.is_constant and np.broadcast_shapes(other.shape, self.values.shape) == self.values.shape
+        except ValueError:
+            return False
 
 
 @dataclass(frozen=True)
@@ -81,62 +116,45 @@ class QuantisedReader:
             inner = self.read(call.args[0])
             return inner if inner is not None and inner.scale is None else None
         if name == "relax.subtract":
-            inner, zero = self.read(call.args[0]), self._whole(call.args[1])
-            is_plain = inner is not None and inner.scale is None and inner.zero is None and zero is not None
-            return self._with(inner, call, 0, zero=zero) if inner is not None and is_plain else None
+            inner = self.read(call.args[0])
+            made = inner and inner.with_zero(self._whole(call.args[1]))
+            return made if _is_like(call, call.args[0]) else None
         if name == "relax.multiply":
             for place, other in enumerate(reversed(call.args)):
-                inner, scale = self.read(call.args[place]), self._real(other)
-                if inner is not None and inner.scale is None and scale is not None:
-                    return self._with(inner, call, place, scale=scale)
+                inner = self.read(call.args[place]) if _is_like(call, call.args[place]) else None
+                made = inner and inner.with_scale(self._real(other))
+                if made is not None:
+                    return made
+            return None
+        if name == "relax.strided_slice":
+            return self.read(call.args[0]) if _is_like(call, call.args[0]) else None
         return Quantised(expr) if is_of_bytes(expr) else None
 
     def _dequantised(self, call: Any) -> Quantised | None:
         if str(call.args[0].ty.dtype) not in BYTES or str(call.ty.dtype) not in FLOATS:
             return None
         inner, scale, zero = self.read(call.args[0]), self._real(call.args[1]), self._whole(call.args[2])
-        if inner is None or inner.scale is not None or inner.zero is not None or scale is None or zero is None:
-            return None
-        is_vector = any(isinstance(one, np.ndarray) for one in (scale, zero))
-        axis = int(call.attrs.axis) % int(call.ty.ndim) if is_vector else None
-        return replace(inner, scale=scale, zero=zero, axis=axis)
-
-    def _with(
-        self, inner: Quantised, call: Any, place: int, *, scale: Any = None, zero: Any = None
-    ) -> Quantised | None:
-        """A scale or a zero more, by a call that does not broadcast the values, its operand ``place``."""
-        if not tvm_ffi.structural_equal(call.ty.shape, call.args[place].ty.shape):
-            return None
-        value, axis = (zero if scale is None else scale), inner.axis
-        if isinstance(value, np.ndarray):
-            long = [number for number, extent in enumerate(value.shape) if extent != 1]
-            axis = long[0] + int(call.ty.ndim) - value.ndim
-            if len(long) != 1 or inner.axis not in (None, axis):
-                return None
-            value = value.reshape(-1)
-        if scale is None:
-            return replace(inner, zero=value, axis=axis)
-        return replace(inner, scale=value, axis=axis)
+        shape = [1] * int(call.ty.ndim)
+        if shape:
+            shape[int(call.attrs.axis) % len(shape)] = -1
+        scale, zero = (one.reshape(shape) if isinstance(one, np.ndarray) else one for one in (scale, zero))
+        less = inner and inner.with_zero(zero)
+        return less and less.with_scale(scale)
 
     def _moved(self, call: Any) -> Quantised | None:
         inner = self.read(call.args[0])
         if inner is None:
             return None
-        name = str(call.op.name)
-        if not isinstance(inner.values, np.ndarray):
-            return replace(inner, moves=(*inner.moves, call)) if inner.axis is None else None
-        if name == "relax.permute_dims":
+        if not inner.is_constant:
+            return replace(inner, moves=(*inner.moves, call))
+        shape, order = _known_shape(call), None
+        if str(call.op.name) == "relax.permute_dims":
             axes = call.attrs.axes
             order = list(range(inner.values.ndim))[::-1] if axes is None else [int(axis) for axis in axes]
-            axis = None if inner.axis is None else order.index(inner.axis)
-            return replace(inner, values=inner.values.transpose(order), axis=axis)
-        shape = [int(extent) for extent in call.ty.shape.values if isinstance(extent, tirx.IntImm)]
-        if inner.axis is not None or len(shape) != int(call.ty.ndim):
-            return None
-        return replace(inner, values=inner.values.reshape(shape))
+        return None if shape is None else inner.moved(shape, order)
 
     def _whole(self, expr: Any) -> Any:
-        """A number, an array of one axis that counts, or a variable of one byte; ``None`` for anything else."""
+        """A number, an array, or a variable of one byte; ``None`` for anything else."""
         known = self._constant(expr)
         if known is not None:
             if not np.all(known == np.rint(known)) or np.abs(known).max(initial=0) > _LARGEST_ZERO:
@@ -161,10 +179,18 @@ class QuantisedReader:
             values: npt.NDArray[Any] = expr.value.numpy()
             return values
         call = self.definitions.get(expr)
-        if not isinstance(call, ir.Call) or str(getattr(call.op, "name", "")) not in _CASTS:
+        name = str(getattr(getattr(call, "op", None), "name", ""))
+        if not isinstance(call, ir.Call) or name not in (*_CASTS, "relax.repeat", "relax.strided_slice"):
             return None
         inner, shape = self._constant(call.args[0]), _known_shape(call)
-        return None if inner is None or shape is None else inner.reshape(shape).astype(str(call.ty.dtype))
+        if inner is None or shape is None:
+            return None
+        if name == "relax.repeat":
+            axis = call.attrs.axis
+            return np.repeat(inner, int(call.attrs.repeats), None if axis is None else int(axis))
+        if name == "relax.strided_slice":
+            return inner if _is_like(call, call.args[0]) else None
+        return inner.reshape(shape).astype(str(call.ty.dtype))
 
     def _behind(self, expr: Any) -> Any:
         """The byte that a number of another type or shape was; itself where it was none."""
@@ -184,6 +210,11 @@ def _known_shape(call: Any) -> list[int] | None:
 def is_of_bytes(expr: Any) -> bool:
     """A variable that holds a tensor of bytes."""
     return isinstance(expr, ir.Var) and isinstance(expr.ty, relax.TensorType) and str(expr.ty.dtype) in BYTES
+
+
+def _is_like(call: Any, operand: Any) -> bool:
+    """Of one shape."""
+    return bool(tvm_ffi.structural_equal(call.ty.shape, operand.ty.shape))
 
 
 def _is_single(expr: Any) -> bool:

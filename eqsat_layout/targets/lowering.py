@@ -33,8 +33,11 @@ _PACKAGE: Final = Path(__file__).parents[1]
 @one_at_a_time
 def prepared(mod: tvm.IRModule, target: Any = None, *, notes: Notes | None = None) -> tvm.IRModule:
     """``mod`` plain for inference (:mod:`eqsat_layout.passes.prepare`), on ``target`` if one is given."""
-    has_products = target is not None and resolved(target).has_byte_products
-    return prepare(mod, Notes() if notes is None else notes, has_byte_products=has_products)
+    said = Notes() if notes is None else notes
+    if target is None:
+        return prepare(mod, said)
+    own = resolved(target)
+    return prepare(mod, said, has_byte_products=own.has_byte_products, byte_rows=own.byte_rows)
 
 
 @one_at_a_time

@@ -127,6 +127,11 @@ class Target:
         """Products of unsigned by signed bytes, added up in 32 bits, are faster than those of floats."""
         return False
 
+    @property
+    def byte_rows(self) -> int:
+        """Rows of data up to which a product with weights that bytes stand for is fastest where these stay bytes."""
+        return 0
+
     # ---- memories: a target is a :class:`~eqsat_layout.tir.placement.Placement` -------------------------------------
 
     @property

@@ -233,7 +233,7 @@ def _refused(name: str) -> tvm.IRModule:
         if name == "weights far from their zero":
             return convolution(emit, rounded(emit, x), weights(emit, OUTPUTS, CHANNELS, 3, 3, dtype="uint8", zero=3))
         if name == "scales along the inputs":
-            scale, zero = [0.1] * CHANNELS, [0] * CHANNELS
+            scale, zero = np.linspace(0.1, 0.2, CHANNELS), [0] * CHANNELS
             w = weights(emit, OUTPUTS, CHANNELS, 3, 3, scale=scale, zero=zero, axis=1)
             return convolution(emit, rounded(emit, x), w)
         if name == "a scale that is infinite":

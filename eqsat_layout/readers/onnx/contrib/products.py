@@ -82,16 +82,25 @@ def _product_of_few_bits(op: EmittedOps, inputs: list[Any], attributes: dict[str
     if bits not in (2, 4, 8):
         raise EqsatError(f"with bits={bits} is not done")
     blocks = -(-columns // block)
-    scales = array_of(inputs[2], "scales").astype("float32").reshape(rows, blocks, 1)
+    scales = array_of(inputs[2], "scales").astype("float32").reshape(rows, blocks)
     numbers = _unpacked(array_of(inputs[1], "weights").reshape(rows, -1), bits)[:, : blocks * block]
     zeros: Any = float(1 << (bits - 1))
     if inputs[3] is not None:
         given = array_of(inputs[3], "zeros").reshape(rows, -1)
         own = _unpacked(given, bits) if given.dtype == np.uint8 else given
         zeros = own[:, :blocks].astype("float32").reshape(rows, blocks, 1)
-    weights = ((numbers.reshape(rows, blocks, block).astype("float32") - zeros) * scales).reshape(rows, -1)
-    made = op.matmul(x, relax.const(weights[:, :columns].T.astype(str(x.ty.dtype))))
+    less = (numbers.reshape(rows, blocks, block).astype("float32") - zeros).reshape(rows, -1)[:, :columns]
+    weights = op.multiply(_narrowest(op, less), relax.const(scales.repeat(block, axis=1)[:, :columns], "float32"))
+    made = op.matmul(x, op.like(op.permute_dims(weights, [1, 0]), x))
     return made if bias is None else op.add(made, bias)
+
+
+def _narrowest(op: EmittedOps, numbers: np.ndarray[Any, Any]) -> Any:
+    """Floats made of bytes, if they are whole and small enough."""
+    small = numbers.astype("int8") if np.abs(numbers).max(initial=0) < 128 else None
+    if small is None or not np.array_equal(small, numbers):
+        return relax.const(numbers, "float32")
+    return op.astype(relax.const(small, "int8"), "float32")
 
 
 def _unpacked(packed: np.ndarray[Any, Any], bits: int) -> np.ndarray[Any, Any]:
