@@ -29,6 +29,9 @@ MOST_FOLDED: Final = 1 << 24
 MOST_NODES: Final = 1 << 16
 """Of a graph whose functions are written out."""
 
+_KEPT: Final = frozenset({"QuantizeLinear", "DequantizeLinear"})
+"""Weights that bytes stand for stay bytes; onnxscript does not compute these either."""
+
 _ORIGIN: Final = "pkg.onnxscript.optimizer.folded_from"
 
 
@@ -120,6 +123,8 @@ class _Small:
         for given in node.inputs:
             if given is not None:
                 given.meta.pop(_ORIGIN, None)  # onnxscript keeps all names that a value came from: a square of them
+        if node.op_type in _KEPT:
+            return False
         shapes = [output.shape for output in node.outputs]
         if any(shape is None or not shape.is_static() for shape in shapes):
             return False
