@@ -1,8 +1,8 @@
 """Networks of bytes beside ONNX Runtime and OpenVINO: ``python -m bench.cpu.quantised [NAME ...]``.
 
 Each is exported by torch and quantised by ONNX Runtime in the ways that its users have: with the extremes of random
-samples (``static``: unsigned data; ``signed``; ``operators``: ONNX's quantised operators), or as the data come
-(``dynamic``). Run in turns with one thread, by processor time; printed are the better peer's time over ours, and how
+samples (``static``: unsigned data; ``signed``; ``operators``: ONNX's quantised operators), as the data come
+(``dynamic``), or its weights only, of 4 bits with a scale for 32 (``weights``). Run in turns with one thread, by processor time; printed are the better peer's time over ours, and how
 far our results are from ONNX Runtime's, which rounds some numbers the other way. Needs the dependency group ``bench``.
 """
 
@@ -19,9 +19,11 @@ from typing import Any
 os.environ["TVM_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
 
 import numpy as np
+import onnx
 import torch
 from onnxruntime import InferenceSession
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_dynamic, quantize_static
+from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -39,11 +41,28 @@ NETWORKS = (
     "vgg11",
     "bert_small",
     "temporal_net",
+    "one_token",
 )
-KINDS = ("static", "signed", "operators", "dynamic")
+KINDS = ("static", "signed", "operators", "dynamic", "weights")
 ROUNDS = 7
 SAMPLES = 2
 """Whose extremes are taken."""
+
+
+class _OneToken(torch.nn.Module):
+    """The products of a language model for one token: the gated layers of a Llama."""
+
+    def __init__(self, width: int = 1024, inner: int = 2816, layers: int = 6):
+        super().__init__()
+        sizes = ((width, inner), (width, inner), (inner, width))
+        self.layers = torch.nn.ModuleList(
+            torch.nn.ModuleList(torch.nn.Linear(*size, bias=False) for size in sizes) for _ in range(layers)
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for gate, up, down in self.layers:
+            x = x + down(torch.nn.functional.silu(gate(x)) * up(x))
+        return x
 
 
 class _Samples(CalibrationDataReader):  # type: ignore[misc]
@@ -91,7 +110,10 @@ def _plain(name: str, folder: Path) -> Files:
 
 
 def _network(name: str) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
-    """Of the zoo, or a classifier of torchvision."""
+    """Of this file, of the zoo, or a classifier of torchvision."""
+    if name == "one_token":
+        torch.manual_seed(real.SEED)
+        return _OneToken().eval(), (torch.randn(1, 1, 1024),)
     try:
         return network_of(name)
     except KeyError:
@@ -103,6 +125,11 @@ def _network(name: str) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
 def _quantised(plain: Files, kind: str, written: Path) -> None:
     if kind == "dynamic":
         quantize_dynamic(plain.onnx, written)
+        return
+    if kind == "weights":
+        quantiser = MatMulNBitsQuantizer(onnx.load(plain.onnx), bits=4, block_size=32, is_symmetric=True)
+        quantiser.process()
+        quantiser.model.save_model_to_file(str(written), False)
         return
     data = QuantType.QInt8 if kind == "signed" else QuantType.QUInt8
     form = QuantFormat.QOperator if kind == "operators" else QuantFormat.QDQ
