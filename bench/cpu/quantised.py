@@ -2,8 +2,10 @@
 
 Each is exported by torch and quantised by ONNX Runtime in the ways that its users have: with the extremes of random
 samples (``static``: unsigned data; ``signed``; ``operators``: ONNX's quantised operators), as the data come
-(``dynamic``), or its weights only, of 4 bits with a scale for 32 (``weights``). Run in turns with one thread, by processor time; printed are the better peer's time over ours, and how
-far our results are from ONNX Runtime's, which rounds some numbers the other way. Needs the dependency group ``bench``.
+(``dynamic``), or its weights only, of 4 bits with a scale for 32 (``weights``: peers make bytes of the data then, at a
+loss that the column of differences does not show; ours are as exact as floats). Run in turns with one thread, by
+processor time; printed are the better peer's time over ours, and how far our results are from ONNX Runtime's, which
+rounds some numbers the other way. Needs the dependency group ``bench``.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from torch import nn
 
 from bench.cpu.zoo_process import ENGINES, Files, turns
 from bench.networks import real
@@ -49,19 +52,19 @@ SAMPLES = 2
 """Whose extremes are taken."""
 
 
-class _OneToken(torch.nn.Module):
+class _OneToken(nn.Module):
     """The products of a language model for one token: the gated layers of a Llama."""
 
     def __init__(self, width: int = 1024, inner: int = 2816, layers: int = 6):
         super().__init__()
         sizes = ((width, inner), (width, inner), (inner, width))
-        self.layers = torch.nn.ModuleList(
-            torch.nn.ModuleList(torch.nn.Linear(*size, bias=False) for size in sizes) for _ in range(layers)
+        self.layers = nn.ModuleList(
+            nn.ModuleList(nn.Linear(*size, bias=False) for size in sizes) for _ in range(layers)
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for gate, up, down in self.layers:
-            x = x + down(torch.nn.functional.silu(gate(x)) * up(x))
+            x = x + down(nn.functional.silu(gate(x)) * up(x))
         return x
 
 
@@ -109,7 +112,7 @@ def _plain(name: str, folder: Path) -> Files:
     return files
 
 
-def _network(name: str) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
+def _network(name: str) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
     """Of this file, of the zoo, or a classifier of torchvision."""
     if name == "one_token":
         torch.manual_seed(real.SEED)
