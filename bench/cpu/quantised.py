@@ -68,7 +68,7 @@ class _OneToken(nn.Module):
         return x
 
 
-class _Samples(CalibrationDataReader):  # type: ignore[misc]
+class _Samples(CalibrationDataReader):
     """Inputs beside the one that is run."""
 
     def __init__(self, files: Files):
