@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import tvm
-from tvm import ir, tirx
+from tvm import ir, s_tir, tirx
 from tvm.tirx.buffer import buffer_data
 
 from eqsat_layout.errors import Refused
@@ -85,6 +85,8 @@ class _Rewriter:
     """By buffer the one of words."""
 
     def rewritten(self) -> WordKernel:
+        if not isinstance(self.func.body, s_tir.SBlockRealize):
+            raise Refused("a function of more than blocks")
         statements = statements_of(self.func)
         blocks = [block_of(statement) for statement in statements]
         sums = [(block, *factors) for block in blocks if (factors := _factors_of(block)) is not None]

@@ -164,10 +164,3 @@ def test_bytes_that_others_read_stay_bytes() -> None:
 def test_machines_without_the_instruction_keep_bytes() -> None:
     assert not AVX2.byte_products
     assert not has_products(schedule_primfunc(product(8, 64, 32), AVX2))
-
-
-def test_machines_by_their_features() -> None:
-    with_products, without = ({"kind": "llvm", "mcpu": name} for name in ("cascadelake", "skylake-avx512"))
-    assert make_target(with_products, True).has_byte_products
-    assert make_target({"kind": "llvm", "mcpu": "alderlake"}, True).has_byte_products
-    assert not make_target(without, True).has_byte_products
