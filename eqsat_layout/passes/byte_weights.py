@@ -19,6 +19,8 @@ from tvm import ir, relax, te, tirx
 from eqsat_layout.passes.quantised import Quantised, QuantisedReader, is_of_bytes
 from eqsat_layout.tir.structural import nodes_of
 
+Array = npt.NDArray[Any]
+
 _FLOAT: Final = "float32"
 _COLUMNS: Final = (16, 8)
 """Of a block of weights: what vectors hold."""
@@ -29,7 +31,10 @@ _LEAST: Final = 16
 
 
 def keep_byte_weights(mod: tvm.IRModule, most_rows: int) -> tvm.IRModule:
-    """``mod`` itself where there is no such product of ``most_rows`` at most."""
+    """``mod`` itself where there is no such product of ``most_rows`` at most, as far as their number is known.
+
+    Where it is not, a program runs for one token mostly; for many rows it takes a quarter longer so.
+    """
     functions = [
         (name, function)
         for name, function in mod.functions_items()
@@ -66,7 +71,7 @@ class _Keeper(relax.PyExprMutator):  # type: ignore[misc]
 
     def _product(self, call: Any) -> Any:
         rows = _rows_of(call)
-        if rows is None or not 0 < rows <= self._most_rows:
+        if rows is None or not 0 < _least(rows) <= self._most_rows:
             return None
         weights = self._reader.read(call.args[1])
         if weights is None or not weights.is_constant or weights.values.ndim != 2:
@@ -79,22 +84,18 @@ class _Keeper(relax.PyExprMutator):  # type: ignore[misc]
             return None
         return self._written(call, weights.values.astype("int8"), scales, rows, block)
 
-    def _written(self, call: Any, numbers: npt.NDArray[Any], scales: npt.NDArray[Any], rows: int, block: int) -> Any:
+    def _written(self, call: Any, numbers: Array, scales: Array, rows: Sequence[Any], block: int) -> Any:
         op, emit = relax.op, self.builder_.emit
-        steps, columns = numbers.shape
-        data = self.visit_expr(call.args[0])
-        if int(call.args[0].ty.ndim) != 2:
-            data = emit(op.reshape(data, [rows, steps]))
+        data, is_matrix = self.visit_expr(call.args[0]), len(rows) == 1
+        if not is_matrix:
+            data = emit(op.reshape(data, [math.prod(rows), numbers.shape[0]]))
         operands = [data, relax.const(_in_blocks(numbers, block), "int8")]
         if len(scales) > 1:
             operands.append(relax.const(_in_blocks(scales, block), _FLOAT))
         made = self.builder_.call_te(_sums, *operands, primfunc_name_hint="product_of_byte_weights")
         if len(scales) == 1:
             made = op.multiply(emit(made), relax.const(scales, _FLOAT))
-        shape = [int(extent) for extent in call.ty.shape.values]
-        return (
-            made if shape == [rows, columns] else op.reshape(emit(made) if isinstance(made, ir.Call) else made, shape)
-        )
+        return made if is_matrix else op.reshape(emit(made), call.ty.shape)
 
 
 def _sums(data: te.Tensor, weights: te.Tensor, *scales: te.Tensor) -> te.Tensor:
@@ -111,25 +112,27 @@ def _sums(data: te.Tensor, weights: te.Tensor, *scales: te.Tensor) -> te.Tensor:
     return te.compute((data.shape[0], blocks * block), element, name="product_of_byte_weights")
 
 
-def _in_blocks(rows: npt.NDArray[Any], block: int) -> npt.NDArray[Any]:
+def _in_blocks(rows: Array, block: int) -> Array:
     """Columns in blocks, which come first."""
     return np.ascontiguousarray(rows.reshape(len(rows), -1, block).transpose(1, 0, 2))
 
 
-def _rows_of(call: Any) -> int | None:
-    """Of the data of a matrix product in float32, with one matrix; ``None`` for anything else."""
+def _rows_of(call: Any) -> list[Any] | None:
+    """The extents of the data's rows in a product in float32, with one matrix; ``None`` for anything else."""
     if not isinstance(call, ir.Call) or str(getattr(call.op, "name", "")) != "relax.matmul":
         return None
     types = [arg.ty for arg in call.args]
     if any(ty.shape is None or str(ty.dtype) != _FLOAT for ty in (*types, call.ty)) or types[1].ndim != 2:
         return None
-    extents = list(types[0].shape.values[:-1])
-    if not all(isinstance(extent, tirx.IntImm) for extent in extents):
-        return None
-    return math.prod(int(extent) for extent in extents)
+    return list(types[0].shape.values[:-1])
 
 
-def _scales_of(weights: Quantised) -> npt.NDArray[Any] | None:
+def _least(extents: Sequence[Any]) -> int:
+    """Of their product, where some are not known."""
+    return math.prod(int(extent) if isinstance(extent, tirx.IntImm) else 1 for extent in extents)
+
+
+def _scales_of(weights: Quantised) -> Array | None:
     """One row of scales, or one for each so many rows of the weights; ``None`` where too few share one."""
     steps = weights.values.shape[0]
     scale = np.asarray(1.0 if weights.scale is None else weights.scale, _FLOAT)

@@ -88,8 +88,24 @@ def test_rows_of_any_rank(rows: tuple[int, ...]) -> None:
     np.testing.assert_allclose(run(keep_byte_weights(mod, ROWS), data), expected, rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.parametrize("rows", [1, 5, 40])
+def test_rows_of_any_number(rows: int) -> None:
+    """Programs for one token of a language model have open lengths."""
+    batch, length = (tvm.tirx.Var(name, "int64") for name in ("batch", "length"))
+    mod = module_of((batch, length, STEPS), lambda emit, x: op.matmul(x, by_channel(emit)))
+    kept = keep_byte_weights(mod, ROWS)
+    assert are_bytes(kept)
+    data = RNG.standard_normal((1, rows, STEPS)).astype("float32")
+    machine = relax.VirtualMachine(compile_module(mod, "llvm"), tvm.cpu())
+    expected = run(mod, data)
+    np.testing.assert_allclose(machine["main"](tvm.runtime.tensor(data)).numpy(), expected, rtol=1e-4, atol=1e-3)
+
+
 def test_many_rows_are_multiplied_by_floats() -> None:
     mod = product(by_channel, ROWS + 1)
+    assert keep_byte_weights(mod, ROWS).same_as(mod)
+    batch = tvm.tirx.Var("batch", "int64")
+    mod = module_of((batch, ROWS + 1, STEPS), lambda emit, x: op.matmul(x, by_channel(emit)))
     assert keep_byte_weights(mod, ROWS).same_as(mod)
 
 
