@@ -19,7 +19,8 @@ from tvm import ir, relax, tirx
 
 from eqsat_layout.errors import Refused
 from eqsat_layout.graph.op_calls import with_attributes
-from eqsat_layout.passes.quantised import FLOATS, SUM, Quantised, QuantisedReader, is_of_bytes
+from eqsat_layout.passes.quantised import BYTES, FLOATS, SUM, Quantised, QuantisedReader, is_of_bytes
+from eqsat_layout.tir.intrinsics import is_call
 from eqsat_layout.tir.structural import nodes_of
 
 _UNSIGNED, _SIGNED = "uint8", "int8"
@@ -66,9 +67,9 @@ class _Product:
 def _without_signs(mod: tvm.IRModule) -> tvm.IRModule:
     """Numbers that are quantised to signed bytes, and read as what these stand for only, quantised to unsigned ones."""
     changed = {
-        name: _Unsigner(mod, function).visit_expr(function)
+        name: _Unsigner(mod, signed).visit_expr(function)
         for name, function in mod.functions_items()
-        if isinstance(function, relax.Function) and _signed(function)
+        if isinstance(function, relax.Function) and (signed := _signed(function))
     }
     if not changed:
         return mod
@@ -78,30 +79,27 @@ def _without_signs(mod: tvm.IRModule) -> tvm.IRModule:
 def _signed(function: Any) -> set[Any]:
     """The variables of such bytes."""
     bindings = nodes_of(function, relax.VarBinding)
-    found = {b.var for b in bindings if _is_call(b.value, "relax.quantize") and str(b.value.ty.dtype) == _SIGNED}
+    found = {b.var for b in bindings if is_call(b.value, "relax.quantize") and str(b.value.ty.dtype) == _SIGNED}
     found = {b.var for b in bindings if b.var in found and isinstance(b.var, relax.DataflowVar) and _has_zero(b.value)}
-    others = [b.value for b in bindings if not _is_call(b.value, "relax.dequantize") or not _has_zero(b.value)]
+    others = [b.value for b in bindings if not is_call(b.value, "relax.dequantize") or not _has_zero(b.value)]
     others += [sequence.body for sequence in nodes_of(function, relax.SeqExpr)]
     return found - {var for other in others for var in relax.analysis.free_vars(other)}
 
 
 def _has_zero(call: Any) -> bool:
-    return isinstance(call.args[2], ir.GenericConst)
-
-
-def _is_call(expr: Any, name: str) -> bool:
-    return isinstance(expr, ir.Call) and str(getattr(expr.op, "name", "")) == name
+    """That is known, and a byte itself."""
+    return isinstance(call.args[2], ir.GenericConst) and str(call.args[2].ty.dtype) == _SIGNED
 
 
 @relax.expr_functor.mutator
 class _Unsigner(relax.PyExprMutator):  # type: ignore[misc]
-    def __init__(self, mod: tvm.IRModule, function: Any) -> None:
+    def __init__(self, mod: tvm.IRModule, signed: set[Any]) -> None:
         super().__init__(mod)
-        self._signed = _signed(function)
+        self._signed = signed
 
     def visit_var_binding_(self, binding: Any) -> None:
         call = binding.value
-        is_read = _is_call(call, "relax.dequantize") and call.args[0] in self._signed
+        is_read = is_call(call, "relax.dequantize") and call.args[0] in self._signed
         if binding.var not in self._signed and not is_read:
             super().visit_var_binding_(binding)
             return
@@ -237,9 +235,15 @@ def _product(call: Any, reader: QuantisedReader) -> _Product | None:
 
 def _checked(call: Any, data: Quantised, weights: Quantised) -> _Product:
     axes = _axes_of(call)
-    numbers, scales = weights.values.astype(SUM), _scales_along(weights, axes.outputs)
-    if numbers.size == 0 or numbers.min() < -_HALF_WAY or numbers.max() >= _HALF_WAY:
+    signed, scales = weights.signed, _scales_along(weights, axes.outputs)
+    if signed is None:
         raise Refused("weights that are more than a byte from their zero")
+    numbers = signed.astype(SUM)
+    if str(call.ty.dtype) == SUM and (data.scale is not None or scales is not None):
+        raise Refused("scales of whole numbers")
+    low, high = BYTES[str(data.values.ty.dtype)]
+    if isinstance(data.zero, int) and not low <= data.zero <= high:
+        raise Refused("a zero that is no such byte")
     if any(axes.padding) and not data.has_known_zero and not _has_known_windows(call):
         raise Refused("zeros that are not known around data whose size is not")
     depth, channels = numbers.shape[axes.inputs], None
@@ -282,7 +286,7 @@ def _axes_of(call: Any) -> _Axes:
     attrs = call.attrs
     if not hasattr(attrs, "kernel_layout"):
         rank = int(call.args[1].ty.ndim)
-        if rank < 2 or int(call.args[0].ty.ndim) < 1:
+        if rank < 2 or int(call.args[0].ty.ndim) < 2:
             raise Refused("a product with a vector")
         return _Axes(rank - 2, rank - 1, int(call.ty.ndim) - 1, None, 1, ())
     if hasattr(attrs, "output_padding"):

@@ -16,7 +16,8 @@ import numpy.typing as npt
 import tvm
 from tvm import ir, relax, te, tirx
 
-from eqsat_layout.passes.quantised import Quantised, QuantisedReader, is_of_bytes
+from eqsat_layout.passes.quantised import BYTES, Quantised, QuantisedReader, is_of_bytes
+from eqsat_layout.tir.intrinsics import is_call
 from eqsat_layout.tir.structural import nodes_of
 
 Array = npt.NDArray[Any]
@@ -51,7 +52,7 @@ def keep_byte_weights(mod: tvm.IRModule, most_rows: int) -> tvm.IRModule:
 
 def _has_bytes(function: Any) -> bool:
     return any(is_of_bytes(expr) for expr in nodes_of(function, ir.Var)) or any(
-        str(getattr(expr.ty, "dtype", "")) in ("int8", "uint8") for expr in nodes_of(function, ir.GenericConst)
+        str(getattr(expr.ty, "dtype", "")) in BYTES for expr in nodes_of(function, ir.GenericConst)
     )
 
 
@@ -74,15 +75,12 @@ class _Keeper(relax.PyExprMutator):  # type: ignore[misc]
         if rows is None or not 0 < _least(rows) <= self._most_rows:
             return None
         weights = self._reader.read(call.args[1])
-        if weights is None or not weights.is_constant or weights.values.ndim != 2:
+        signed = None if weights is None else weights.signed
+        if weights is None or signed is None or signed.size < _SMALLEST:
             return None
-        steps, columns = weights.values.shape
-        block = next((size for size in _COLUMNS if columns % size == 0), 0)
-        scales = _scales_of(weights)
-        low, high = int(weights.values.min(initial=0)), int(weights.values.max(initial=0))
-        if not block or scales is None or steps * columns < _SMALLEST or low < -128 or high > 127:
-            return None
-        return self._written(call, weights.values.astype("int8"), scales, rows, block)
+        block = next((size for size in _COLUMNS if signed.shape[1] % size == 0), 0)
+        scales = _scales_of(weights) if block else None
+        return None if scales is None else self._written(call, signed, scales, rows, block)
 
     def _written(self, call: Any, numbers: Array, scales: Array, rows: Sequence[Any], block: int) -> Any:
         op, emit = relax.op, self.builder_.emit
@@ -119,7 +117,7 @@ def _in_blocks(rows: Array, block: int) -> Array:
 
 def _rows_of(call: Any) -> list[Any] | None:
     """The extents of the data's rows in a product in float32, with one matrix; ``None`` for anything else."""
-    if not isinstance(call, ir.Call) or str(getattr(call.op, "name", "")) != "relax.matmul":
+    if not is_call(call, "relax.matmul"):
         return None
     types = [arg.ty for arg in call.args]
     if any(ty.shape is None or str(ty.dtype) != _FLOAT for ty in (*types, call.ty)) or types[1].ndim != 2:

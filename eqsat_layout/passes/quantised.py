@@ -14,6 +14,7 @@ import numpy.typing as npt
 import tvm_ffi
 from tvm import ir, relax, tirx
 
+from eqsat_layout.tir.intrinsics import is_call
 from eqsat_layout.tir.structural import nodes_of
 
 BYTES: Final = {"uint8": (0, 255), "int8": (-128, 127)}
@@ -23,6 +24,8 @@ SUM: Final = "int32"
 FLOATS: Final = ("float32", "float16")
 """What they may stand for."""
 _LARGEST_ZERO: Final = 256
+_ARGUMENTS_OF_SLICE: Final = 4
+"""A tensor, axes, begins and ends; steps would be the fifth."""
 _MOVES: Final = frozenset({"relax.permute_dims", "relax.reshape", "relax.expand_dims", "relax.squeeze"})
 _CASTS: Final = (_MOVES | {"relax.astype"}) - {"relax.permute_dims"}
 
@@ -47,6 +50,15 @@ class Quantised:
         return isinstance(self.values, np.ndarray)
 
     @property
+    def signed(self) -> npt.NDArray[np.int8] | None:
+        """The bytes, if they are known, and signed ones hold them."""
+        low, high = BYTES["int8"]
+        if not self.is_constant or self.values.size == 0 or self.values.min() < low or self.values.max() > high:
+            return None
+        signed: npt.NDArray[np.int8] = self.values.astype("int8")
+        return signed
+
+    @property
     def has_known_zero(self) -> bool:
         """Their zero is a number."""
         return self.zero is None or isinstance(self.zero, int)
@@ -55,11 +67,9 @@ class Quantised:
         """Less ``zero``: a number, a variable, or an array that is broadcast; ``None`` where there is no such thing."""
         if self.scale is not None or self.zero is not None or zero is None:
             return None
-        if not self.is_constant:
-            return None if isinstance(zero, np.ndarray) else replace(self, zero=zero)
-        if isinstance(zero, ir.Var) or not self._takes(zero):
+        if not self._takes(zero):
             return None
-        return replace(self, values=self.values.astype("int32") - zero)
+        return replace(self, values=self.values.astype(SUM) - zero) if self.is_constant else replace(self, zero=zero)
 
     def with_scale(self, scale: Any) -> Quantised | None:
         """The same times ``scale``."""
@@ -78,11 +88,11 @@ class Quantised:
         return replace(self, values=move(self.values), scale=scale)
 
     def _takes(self, other: Any) -> bool:
-        """It does not grow by what is broadcast with it."""
-        if not isinstance(other, np.ndarray):
-            return True
+        """It does not grow by what is broadcast with it, and stays known if it is."""
+        if not self.is_constant or not isinstance(other, np.ndarray):
+            return isinstance(other, ir.Var | int | float) and not (self.is_constant and isinstance(other, ir.Var))
         try:
-            return self.is_constant and np.broadcast_shapes(other.shape, self.values.shape) == self.values.shape
+            return bool(np.broadcast_shapes(other.shape, self.values.shape) == self.values.shape)
         except ValueError:
             return False
 
@@ -102,33 +112,31 @@ class QuantisedReader:
         """What bytes stand for; ``None`` for anything else."""
         if isinstance(expr, ir.GenericConst):
             return Quantised(expr.value.numpy()) if str(expr.ty.dtype) in BYTES else None
-        if is_of_bytes(expr) and expr not in self.definitions:
-            return Quantised(expr)
         call = self.definitions.get(expr)
-        if not isinstance(call, ir.Call):
-            return Quantised(expr) if is_of_bytes(expr) else None
-        name = str(getattr(call.op, "name", ""))
+        made = self._made(call) if isinstance(call, ir.Call) else None
+        return Quantised(expr) if made is None and is_of_bytes(expr) else made
+
+    def _made(self, call: Any) -> Quantised | None:
+        name, dtype = str(getattr(call.op, "name", "")), str(getattr(call.ty, "dtype", ""))
         if name in _MOVES:
-            return self._moved(call) or (Quantised(expr) if is_of_bytes(expr) else None)
+            return self._moved(call)
+        if _is_whole_slice(call):
+            return self.read(call.args[0])
         if name == "relax.dequantize":
             return self._dequantised(call)
-        if name == "relax.astype" and str(call.ty.dtype) in (*FLOATS, SUM):
+        if name == "relax.astype" and dtype in (*FLOATS, SUM):
             inner = self.read(call.args[0])
             return inner if inner is not None and inner.scale is None else None
-        if name == "relax.subtract":
+        if name == "relax.subtract" and dtype in (*FLOATS, SUM) and _is_like(call, call.args[0]):
             inner = self.read(call.args[0])
-            made = inner and inner.with_zero(self._whole(call.args[1]))
-            return made if _is_like(call, call.args[0]) else None
-        if name == "relax.multiply":
+            return inner and inner.with_zero(self._whole(call.args[1]))
+        if name == "relax.multiply" and dtype in FLOATS:
             for place, other in enumerate(reversed(call.args)):
                 inner = self.read(call.args[place]) if _is_like(call, call.args[place]) else None
                 made = inner and inner.with_scale(self._real(other))
                 if made is not None:
                     return made
-            return None
-        if name == "relax.strided_slice":
-            return self.read(call.args[0]) if _is_like(call, call.args[0]) else None
-        return Quantised(expr) if is_of_bytes(expr) else None
+        return None
 
     def _dequantised(self, call: Any) -> Quantised | None:
         if str(call.args[0].ty.dtype) not in BYTES or str(call.ty.dtype) not in FLOATS:
@@ -178,18 +186,16 @@ class QuantisedReader:
         if isinstance(expr, ir.GenericConst):
             values: npt.NDArray[Any] = expr.value.numpy()
             return values
-        call = self.definitions.get(expr)
-        name = str(getattr(getattr(call, "op", None), "name", ""))
-        if not isinstance(call, ir.Call) or name not in (*_CASTS, "relax.repeat", "relax.strided_slice"):
+        call: Any = self.definitions.get(expr)
+        is_repeat, is_slice = is_call(call, "relax.repeat"), _is_whole_slice(call)
+        if not (is_repeat or is_slice or any(is_call(call, name) for name in _CASTS)):
             return None
         inner, shape = self._constant(call.args[0]), _known_shape(call)
         if inner is None or shape is None:
             return None
-        if name == "relax.repeat":
+        if is_repeat:
             axis = call.attrs.axis
-            return np.repeat(inner, int(call.attrs.repeats), None if axis is None else int(axis))
-        if name == "relax.strided_slice":
-            return inner if _is_like(call, call.args[0]) else None
+            inner = inner.repeat(int(call.attrs.repeats), None if axis is None else int(axis))
         return inner.reshape(shape).astype(str(call.ty.dtype))
 
     def _behind(self, expr: Any) -> Any:
@@ -213,8 +219,15 @@ def is_of_bytes(expr: Any) -> bool:
 
 
 def _is_like(call: Any, operand: Any) -> bool:
-    """Of one shape."""
-    return bool(tvm_ffi.structural_equal(call.ty.shape, operand.ty.shape))
+    """Of one shape, which is known."""
+    shape = getattr(call.ty, "shape", None)
+    return shape is not None and bool(tvm_ffi.structural_equal(shape, operand.ty.shape))
+
+
+def _is_whole_slice(call: Any) -> bool:
+    """It takes all there is, in steps of one."""
+    has_no_steps = is_call(call, "relax.strided_slice") and len(call.args) == _ARGUMENTS_OF_SLICE
+    return has_no_steps and _is_like(call, call.args[0])
 
 
 def _is_single(expr: Any) -> bool:

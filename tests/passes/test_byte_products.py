@@ -48,6 +48,14 @@ def rounded(emit: Emit, x: Any, scale: float = 0.05, zero: int = 3, dtype: str =
     return stands_for(emit, emit(op.quantize(x, *both, axis=1, out_dtype=dtype)), *both)
 
 
+def quantised(emit: Emit, x: Any) -> Any:
+    return emit(op.quantize(x, number(0.05), number(3, "uint8"), axis=1, out_dtype="uint8"))
+
+
+def bytes_of(*shape: int) -> Any:
+    return relax.const(RNG.integers(-128, 128, shape).astype("int8"), "int8")
+
+
 def weights(emit: Emit, *shape: int, dtype: str = "int8", zero: Any = 0, scale: Any = 0.02, axis: int = 0) -> Any:
     low, high = (-128, 128) if dtype == "int8" else (0, 256)
     values = relax.const(RNG.integers(low, high, shape).astype(dtype), dtype)
@@ -251,6 +259,61 @@ def _refused(name: str) -> tvm.IRModule:
         return convolution(emit, x, weights(emit, OUTPUTS, CHANNELS, 3, 3))
 
     return module_of((1, CHANNELS, 4, 4), body)
+
+
+def _of_whole_numbers(emit: Emit, x: Any) -> Any:
+    """What is multiplied before it is added up in 32 bits."""
+    tripled = emit(op.multiply(emit(op.astype(quantised(emit, x), "int32")), relax.const(3, "int32")))
+    return op.matmul(tripled, emit(op.astype(bytes_of(8, 4), "int32")), out_dtype="int32")
+
+
+def _of_a_vector(emit: Emit, x: Any) -> Any:
+    row = emit(op.reshape(rounded(emit, x), [16]))
+    return op.matmul(row, weights(emit, 16, 4))
+
+
+def _reversed(emit: Emit, x: Any) -> Any:
+    """A slice of the shape of what it is taken of."""
+    turned = emit(op.strided_slice(weights(emit, 8, 4), [0], [-1], [-9], [-1]))
+    return op.matmul(rounded(emit, x), turned)
+
+
+def _scaled_by_data(emit: Emit, x: Any) -> Any:
+    own = emit(op.multiply(emit(op.astype(bytes_of(8, 4), "float32")), emit(op.max(x))))
+    return op.matmul(rounded(emit, x), own)
+
+
+def _with_a_large_zero(zero: int, dtype: str) -> Callable[[Emit, Any], Any]:
+    def body(emit: Emit, x: Any) -> Any:
+        both = number(0.05), relax.const(zero, "int32")
+        values = emit(op.quantize(x, *both, axis=1, out_dtype=dtype))
+        return op.matmul(stands_for(emit, values, *both), weights(emit, 8, 4))
+
+    return body
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        _of_whole_numbers,
+        _of_a_vector,
+        _reversed,
+        _scaled_by_data,
+        _with_a_large_zero(256, "uint8"),
+        _with_a_large_zero(200, "int8"),
+    ],
+)
+def test_what_bytes_do_not_stand_for(body: Callable[[Emit, Any], Any]) -> None:
+    """Each was taken for a product of bytes, with other numbers, or ended in an error."""
+    checked(module_of((2, 8), body), products=0)
+
+
+def test_bytes_that_wrap_around_are_themselves() -> None:
+    def body(emit: Emit, x: Any) -> Any:
+        less = emit(op.subtract(quantised(emit, x), relax.const(100, "uint8")))
+        return op.matmul(emit(op.astype(less, "int32")), emit(op.astype(bytes_of(8, 4), "int32")), out_dtype="int32")
+
+    checked(module_of((2, 8), body))
 
 
 @pytest.mark.parametrize(

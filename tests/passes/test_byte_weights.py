@@ -47,6 +47,7 @@ KINDS = {
     "by blocks of 32": lambda emit: by_blocks(emit, 32),
     "by halves": lambda emit: by_blocks(emit, STEPS // 2),
     "one scale": of_one,
+    "all of them": lambda emit: emit(op.strided_slice(of_one(emit), [0], [0], [STEPS])),
 }
 STAY = {
     "scales of a few elements": lambda emit: by_blocks(emit, 8),

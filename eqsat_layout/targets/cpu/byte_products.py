@@ -18,8 +18,9 @@ from eqsat_layout.tir.structural import primfunc_pass, structural_map
 FEATURES: Final = ("avx512vnni", "avxvnni")
 """What LLVM calls the instruction, in long vectors and in those of AVX2."""
 
+BYTES: Final = 4
+"""Of a word."""
 _BITS: Final = 8
-_BYTES: Final = 4
 _LANES: Final = (16, 8, 4)
 """Of the vectors that the instruction takes."""
 _OP: Final = pure_op("byte_products", "a sum and four products, of unsigned by signed bytes of two words")
@@ -62,8 +63,8 @@ def _part(vector: Any, start: int, size: int) -> Any:
 
 def _instruction(operands: Sequence[Any], lanes: int) -> Any:
     total, *factors = operands
-    name = f"llvm.x86.avx512.vpdpbusd.{lanes * _BYTES * _BITS}"
-    bytes_of = (tirx.reinterpret(f"int8x{lanes * _BYTES}", value) for value in factors)
+    name = f"llvm.x86.avx512.vpdpbusd.{lanes * BYTES * _BITS}"
+    bytes_of = (tirx.reinterpret(f"int8x{lanes * BYTES}", value) for value in factors)
     return tirx.call_llvm_pure_intrin(f"int32x{lanes}", name, total, *bytes_of)
 
 
@@ -74,9 +75,9 @@ def _written_out(operands: Sequence[Any], lanes: int) -> Any:
         own = tirx.const(value, "int32")
         return own if lanes == 1 else tirx.Broadcast(own, lanes)
 
-    for byte in range(_BYTES):
-        low, high = number(_BITS * byte), number(_BITS * (_BYTES - 1 - byte))
+    for byte in range(BYTES):
+        low, high = number(_BITS * byte), number(_BITS * (BYTES - 1 - byte))
         positive = tirx.bitwise_and(tirx.shift_right(unsigned, low), number((1 << _BITS) - 1))
-        whole = tirx.shift_right(tirx.shift_left(signed, high), number(_BITS * (_BYTES - 1)))
+        whole = tirx.shift_right(tirx.shift_left(signed, high), number(_BITS * (BYTES - 1)))
         total = total + positive * whole
     return total

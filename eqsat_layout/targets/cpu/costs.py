@@ -9,8 +9,8 @@ from typing import Final
 
 from eqsat_layout.cost.model import Roofline
 from eqsat_layout.cost.vectorise import SLIDING
+from eqsat_layout.targets.cpu.byte_products import BYTES
 from eqsat_layout.targets.cpu.machine import CpuMachine
-from eqsat_layout.targets.cpu.places.words import BYTES
 
 _REWRITE: Final = 0.8  # of the bandwidth of a kernel that streams is left to one that permutes, in registers
 _GATHER: Final = 4.5  # cycles of an element that is copied by itself

@@ -26,11 +26,11 @@ from eqsat_layout.system.machine import threads
 from eqsat_layout.system.store import ArtefactStore
 from eqsat_layout.targets.cpu import host
 from eqsat_layout.targets.cpu.amx.instructions import ATTRIBUTES, is_permitted
+from eqsat_layout.targets.cpu.byte_products import BYTES
 from eqsat_layout.targets.cpu.calibration import workloads
 from eqsat_layout.targets.cpu.costs import default_costs
 from eqsat_layout.targets.cpu.kernels import Build, join_calls, schedule_module
 from eqsat_layout.targets.cpu.machine import EXACT, CpuMachine, machine_of
-from eqsat_layout.targets.cpu.places.words import BYTES
 from eqsat_layout.targets.executable import Executable
 from eqsat_layout.targets.protocol import Target, Workload
 from eqsat_layout.targets.registry import parsed

@@ -9,21 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 import tvm
 from tvm import ir, s_tir, tirx
 from tvm.tirx.buffer import buffer_data
 
 from eqsat_layout.errors import Refused
-from eqsat_layout.targets.cpu.byte_products import byte_products
+from eqsat_layout.targets.cpu.byte_products import BYTES, byte_products
 from eqsat_layout.targets.cpu.places.box import Box, boxes_of, with_boxes
 from eqsat_layout.targets.schedules.accesses import as_int, depends_on
 from eqsat_layout.tir.blocks import block_of, function_over, is_load_of, statements_of, store_of, storing_block
+from eqsat_layout.tir.intrinsics import is_choice
 from eqsat_layout.tir.structural import changed_block, nodes_of, structural_map, substitute
 
-BYTES: Final = 4
-"""Of a word."""
 _WORD, _UNSIGNED, _SIGNED = "int32", "uint8", "int8"
 
 
@@ -215,8 +214,7 @@ class _Rewriter:
         if isinstance(value, tirx.IntImm):
             number = int(value) & 0xFF
             return tirx.const(int.from_bytes(bytes([number] * BYTES), "little", signed=True), _WORD)
-        is_choice = isinstance(value, ir.Call) and str(value.op.name) == "prim.if_then_else"
-        if not is_choice or depends_on(value.args[0], last):
+        if not is_choice(value) or depends_on(value.args[0], last):
             raise Refused("bytes that are computed in the kernel")
         condition, *sides = value.args
         return tirx.if_then_else(condition, *(self._copied(side, word, last) for side in sides))
