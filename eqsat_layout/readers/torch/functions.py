@@ -13,6 +13,7 @@ from typing import Any, Final
 from tvm import relax, te, tirx
 
 from eqsat_layout.errors import EqsatError
+from eqsat_layout.readers.torch.types import dtype_name
 
 _SINGLE: Final = "float32"
 _SMALL: Final = 0.1
@@ -78,12 +79,12 @@ def exp2(b: relax.BlockBuilder, x: Any) -> Any:
 
 def converted(b: relax.BlockBuilder, x: Any, dtype: Any) -> Any:
     """To torch's ``dtype``, as its own definitions of ops write it."""
-    return b.emit(relax.op.astype(x, str(dtype).removeprefix("torch.")))
+    return b.emit(relax.op.astype(x, dtype_name(dtype)))
 
 
 def same_bits(b: relax.BlockBuilder, x: Any, dtype: Any) -> Any:
     """``x.view(dtype)``, of as many bits."""
-    name, own = str(dtype).removeprefix("torch."), str(x.ty.dtype)
+    name, own = dtype_name(dtype), str(x.ty.dtype)
     if name == own:
         return x
     if "bool" in (name, own) or tirx.const(0, name).ty.dtype.bits != tirx.const(0, own).ty.dtype.bits:

@@ -24,7 +24,7 @@ from eqsat_layout.readers.torch.nodes import TorchNodeError, args_seen, ignored,
 from eqsat_layout.readers.torch.own import MAKERS, of_size
 from eqsat_layout.readers.torch.resizes import by_scale, nearest
 from eqsat_layout.readers.torch.slices import checked, counted, is_inside, written
-from eqsat_layout.readers.torch.types import check_types, common_type
+from eqsat_layout.readers.torch.types import check_types, common_type, dtype_name
 
 _KINDS: Final = ("Tensor", "Scalar")
 
@@ -177,7 +177,7 @@ class _Mended(_Base):  # type: ignore[misc]
         extents, dtype = extents_of(node.meta["val"], self._symbols), str(node.meta["val"].dtype)
         if extents is None:
             raise EqsatError("its size is not known")
-        return self.block_builder.emit(relax.op.zeros(extents, dtype.removeprefix("torch.")))
+        return self.block_builder.emit(relax.op.zeros(extents, dtype_name(dtype)))
 
     def _slice_scatter(self, node: Any) -> Any:
         """Where the axis has a symbolic size: TVM legalises those of numbers only."""
@@ -227,7 +227,7 @@ class _Mended(_Base):  # type: ignore[misc]
 
     def _where(self, node: Any) -> Any:
         """Of two types, which torch brings to one."""
-        dtype = str(node.meta["val"].dtype).removeprefix("torch.")
+        dtype = dtype_name(node.meta["val"].dtype)
         condition, one, other = self.retrieve_args(node)
         both = [_of_type(self.block_builder, value, dtype) for value in (one, other)]
         return self.block_builder.emit(relax.op.where(condition, *both))
@@ -240,7 +240,7 @@ class _Mended(_Base):  # type: ignore[misc]
         if dtype != "bool":
             data = b.emit(relax.op.not_equal(data, relax.const(0, dtype)))
         made = b.emit(relax.op.max(_of_type(b, data, "int8"), axes, bool(keepdims)))
-        return _of_type(b, _of_type(b, made, "bool"), str(node.meta["val"].dtype).removeprefix("torch."))
+        return _of_type(b, _of_type(b, made, "bool"), dtype_name(node.meta["val"].dtype))
 
     def _convolution(self, node: Any) -> Any:
         """In the type of its operands, halves summed in float32 as torch's are; TVM's gives float32 always, and knows

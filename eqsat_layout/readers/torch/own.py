@@ -17,6 +17,7 @@ from eqsat_layout.readers.layers.padding import CONSTANT, padded
 from eqsat_layout.readers.layers.resampling import Filter, resampled
 from eqsat_layout.readers.layers.scattering import scattered
 from eqsat_layout.readers.layers.window_maxima import Windows, count, maxima
+from eqsat_layout.readers.torch.types import dtype_name
 
 Maker = Callable[..., Any]
 
@@ -66,7 +67,7 @@ def of_size(b: relax.BlockBuilder, size: Any) -> Any:
 
 def _scalar(b: relax.BlockBuilder, number: Any, dtype: Any = None, **_: Any) -> Any:
     """A number as a tensor without axes."""
-    name = "float32" if dtype is None else str(dtype).removeprefix("torch.")
+    name = "float32" if dtype is None else dtype_name(dtype)
     return (
         b.emit(relax.op.astype(of_size(b, number), name)) if isinstance(number, ir.Expr) else relax.const(number, name)
     )

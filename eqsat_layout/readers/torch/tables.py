@@ -13,6 +13,7 @@ from tvm import relax, tirx
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.readers.layers.extremes import extreme
+from eqsat_layout.readers.torch.types import dtype_name
 
 _SUM, _MEAN, _MAX = range(3)
 """Modes of torch's ``EmbeddingBag``."""
@@ -146,7 +147,7 @@ def product_of_three(
 def product_along(b: relax.BlockBuilder, data: Any, dim: int, keepdim: bool = False, dtype: Any = None) -> Any:
     """Along one axis; of whole numbers as int64."""
     own = str(data.ty.dtype)
-    name = str(dtype).removeprefix("torch.") if dtype is not None else own
+    name = dtype_name(dtype) if dtype is not None else own
     if dtype is None and not own.startswith(("float", "bfloat")):
         name = "int64"
     data = data if name == own else b.emit(relax.op.astype(data, name))

@@ -15,6 +15,11 @@ from tvm import ir, relax, tirx
 from eqsat_layout.errors import EqsatError
 
 
+def dtype_name(dtype: Any) -> str:
+    """TVM's name of a dtype of torch's, or of the text of one."""
+    return str(dtype).removeprefix("torch.")
+
+
 def common_type(node: Any) -> str | None:
     """In which a node with two operands computes, as torch promotes types; ``None`` for one over sizes."""
     torch = importlib.import_module("torch")
@@ -28,7 +33,7 @@ def common_type(node: Any) -> str | None:
     found = torch.result_type(*plain)
     if value.dtype.is_floating_point and not found.is_floating_point:
         found = value.dtype
-    return str(found).removeprefix("torch.")
+    return dtype_name(found)
 
 
 def _example(torch: Any, size: Any) -> int | float:
@@ -47,7 +52,7 @@ def check_types(made: Any, value: Any) -> None:
         return
     own = list(ty.shape.values) if isinstance(ty.shape, relax.ShapeExpr) else list(shape)
     both = [(a, b) for a, b in zip(own, shape, strict=False) if isinstance(a, tirx.IntImm) and isinstance(b, int)]
-    dtype = str(value.dtype).removeprefix("torch.")
+    dtype = dtype_name(value.dtype)
     if len(own) != len(shape) or any(int(a) != b for a, b in both) or str(ty.dtype) != dtype:
         raise EqsatError(f"torch makes {dtype} {tuple(shape)} of it, TVM's frontend {ty}")
 

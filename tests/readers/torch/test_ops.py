@@ -12,6 +12,7 @@ from tvm import tirx
 import eqsat_layout
 from eqsat_layout.errors import EqsatError, InputError
 from eqsat_layout.graph.op_names import ops_in
+from eqsat_layout.readers.torch.programs import _from_dense
 from eqsat_layout.readers.torch.slices import is_inside
 from eqsat_layout.sources.source import source_of
 
@@ -309,13 +310,30 @@ def test_sizes_are_floats_where_they_are_divided(scaled: Any) -> None:
         np.testing.assert_allclose(made.astype("float32"), expected.float(), rtol=1e-5, atol=near)
 
 
+def repeated_to_fours() -> tuple[Callable[..., Any], Any]:
+    """A function, and its program of any width: of 8 columns none are repeated."""
+
+    def function(x: Any) -> Any:
+        return x.repeat(1, -x.shape[1] % 4)
+
+    dynamic = ({1: torch.export.Dim.DYNAMIC},)
+    return function, torch.export.export(Function(function), (torch.zeros(3, 8),), dynamic_shapes=(dynamic,))
+
+
 def test_a_definition_that_holds_for_the_example_only_is_refused() -> None:
     """Of 8 columns none are repeated, and so none were of any other number."""
-    dynamic = ({1: torch.export.Dim.DYNAMIC},)
-    repeated = Function(lambda x: x.repeat(1, -x.shape[1] % 4))
-    program = torch.export.export(repeated, (torch.zeros(3, 8),), dynamic_shapes=(dynamic,))
+    _, program = repeated_to_fours()
     with pytest.raises(EqsatError, match=r"torch's definition of aten.repeat.default holds only where "):
-        eqsat_layout.Session(program)
+        _from_dense(program, frozenset({torch.ops.aten.repeat.default}))
+
+
+@pytest.mark.parametrize("width", [8, 7, 5, 1])
+def test_repeats_by_sizes_hold_for_all_of_them(width: int) -> None:
+    """Torch's definition is not asked any more: that holds for the example only."""
+    function, program = repeated_to_fours()
+    session, x = eqsat_layout.Session(program), torch.randn(3, width)
+    (made,) = session.run(None, {session.inputs[0].name: x.numpy()})
+    np.testing.assert_array_equal(made, function(x).numpy())
 
 
 def test_slices_are_inside_only_where_all_sizes_say_so() -> None:
