@@ -36,7 +36,7 @@ NOISE = 1e-14
 
 LONGEST, LONGEST_EACH = 500_000, 500
 """States that an exact sweep compares in all, and more of them for each step. ResNet-50 takes 4 000 for 301 steps,
-20 000 generated ops 30 for each; a network whose activations are quantised as they come took a quarter of an hour."""
+20 000 generated ops at most 15 for each; networks that are quantised as their data come took a quarter of an hour."""
 
 State = tuple[float, int, "Trail | None"]
 """Cost so far, demanded stores as bits, and how it was reached. Bits differ within a list, so trails never compare."""
