@@ -6,6 +6,7 @@ these take them, results of the types that ONNX says; :class:`EqsatError` for wh
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 from functools import cache
@@ -48,14 +49,25 @@ def _unread(op: str, opset: int) -> dict[str, Any]:
     converter = onnx_frontend._get_convert_map().get(op)
     if converter is None or not onnx.defs.has(op, opset):
         return {}
-    text = "".join(inspect.getsource(one) for one in converter.__mro__[:-2])
-    helpers = [one for name, one in vars(onnx_frontend).items() if inspect.isfunction(one) and f"{name}(" in text]
-    text += "".join(map(inspect.getsource, helpers))
+    text = "".join(_definitions(one.__module__)[one.__name__] for one in converter.__mro__[:-2])
+    helpers = [name for name, one in vars(onnx_frontend).items() if inspect.isfunction(one) and f"{name}(" in text]
+    text += "".join(_definitions(vars(onnx_frontend)[name].__module__)[name] for name in helpers)
     schema = onnx.defs.get_schema(op, opset)
     return {
         name: onnx.helper.get_attribute_value(one.default_value) if one.default_value.name else None
         for name, one in schema.attributes.items()
         if f'"{name}"' not in text and name not in _WITHOUT_EFFECT and not (op == "Constant" and "value" in name)
+    }
+
+
+@cache
+def _definitions(module: str) -> dict[str, str]:
+    """The text of each class and function of a module, by name; ``inspect.getsource`` parses the module for each class."""
+    lines = inspect.getsource(importlib.import_module(module)).splitlines(keepends=True)
+    return {
+        one.name: "".join(lines[one.lineno - 1 : one.end_lineno])
+        for one in ast.parse("".join(lines)).body
+        if isinstance(one, ast.ClassDef | ast.FunctionDef)
     }
 
 
