@@ -148,40 +148,14 @@ def _longest(kernels: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
 
 
 def _own_kernels(files: Files, threads: int) -> list[tuple[str, float]]:
-    """Operands' shapes with the name; beside it the seconds that its bytes take at least."""
+    """Operands' shapes with the name."""
     import eqsat_layout
-    from eqsat_layout.session.runs import Runs
+    from bench.cpu.own_kernels import timed_kernels
 
-    machines: list[Any] = []
-    plain = Runs.new_machine
-
-    def watched(own: Runs) -> Any:
-        machines.append(plain(own))
-        return machines[-1]
-
-    Runs.new_machine = watched  # type: ignore[assignment, method-assign]
     session = eqsat_layout.Session(str(files.library))
     feed = dict(zip((i.name for i in session.inputs), files.inputs(), strict=True))
-    session.run(None, feed)
-    shortest: dict[tuple[int, str], float] = {}
-    state = {"number": 0, "start": 0}
-    clock = time.process_time_ns if threads == 1 else time.perf_counter_ns  # others on the machine disturb it least
-
-    def watch(_: Any, name: str, before: bool, __: Any, *args: Any) -> None:
-        if before:
-            state["start"] = clock()
-            return
-        taken = (clock() - state["start"]) / 1e3
-        shapes = "  ".join("x".join(map(str, a.shape)) for a in args if hasattr(a, "shape") and hasattr(a, "dtype"))
-        key = (state["number"], f"{name.rpartition('_')[0]}  {shapes}")
-        shortest[key] = min(taken, shortest.get(key, taken))
-        state["number"] += 1
-
-    machines[-1]["set_instrument"](watch)
-    for _ in range(PROFILED):
-        state["number"] = 0
-        session.run(None, feed)
-    return [(text, taken) for (_, text), taken in shortest.items() if not text.startswith("vm.builtin")]
+    timed = timed_kernels(session, feed, threads)
+    return [(f"{k.name}  {'  '.join('x'.join(map(str, s)) for s in k.shapes)}", k.microseconds) for k in timed]
 
 
 def _onnxruntime_kernels(files: Files, threads: int) -> list[tuple[str, float]]:

@@ -157,7 +157,7 @@ class Roofline:
             return 0.0
         if not computation.flops:
             is_short = heavy is not None and heavy.run < self._lanes(op)
-            return self.gather * computation.iterations if is_short else 0.0
+            return self.gather * computation.iterations / heavy.run if heavy is not None and is_short else 0.0
         has_phases, efficiency, copied = self.phase is not None, 1.0, 0.0
         if heavy is not None:
             efficiency = heavy.efficiency(self._lanes(op), sliding=self.sliding, in_phases=has_phases)

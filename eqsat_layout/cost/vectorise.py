@@ -70,7 +70,7 @@ class Heaviest:
     def _share(self, lanes: int, sliding: float, in_phases: bool) -> float:
         block = self.block
         copied = {read.buffer for read, _ in self.strided} if in_phases else set[int]()
-        dots = _DOT if block.is_contraction and self._is_dot(lanes) else 0.0
+        dots = _DOT if self._is_dot(lanes) else 0.0
         if self.step is None:
             return max(dots, _GATHERED)
         variable, stride, extent = self.step
@@ -326,9 +326,12 @@ def address_step(block: Block, read: Access, fmt: Format, variable: int, stride:
     """Elements by which the address of ``read`` moves in ``steps`` lanes; ``None`` where it can't be told."""
     reached: list[int] = []
     for index in read.indices:
-        if not isinstance(index, Affine):
+        if isinstance(index, Affine):
+            reached.append(_value(index, variable, stride * steps))
+        elif variable in index.iters:
             return None
-        reached.append(_value(index, variable, stride * steps))
+        else:
+            reached.append(0)  # wherever it is, it stays there
     return _address(fmt, reached)  # it starts at 0, with all variables
 
 

@@ -180,11 +180,15 @@ class Block:
     @cached_property
     def iterations(self) -> int:
         """Points of ``iters``; a symbolic extent counts as :data:`SYMBOL_SIZE`."""
-        return math.prod(e if isinstance(e, int) else SYMBOL_SIZE for e in self.extents)
+        return math.prod(map(_size, self.extents))
 
 
 SYMBOL_SIZE = 64
 """What a symbolic extent counts as in costs, as in :meth:`eqsat_layout.maps.Format.elements`."""
+
+
+def _size(extent: Extent) -> int:
+    return extent if isinstance(extent, int) else SYMBOL_SIZE
 
 
 @dataclass(frozen=True)
@@ -209,16 +213,18 @@ class Computation:
 
     @cached_property
     def flops(self) -> int:
-        """Arithmetic operations on data (not on indices); a function such as exp counts as one."""
-        return sum(b.iterations * self._operations(b) for b in self.blocks)
+        """Arithmetic operations on data (not on indices). What occurs twice is worked out once, and as often as the
+        variables that it depends on have values; a function such as exp counts as :data:`_FUNCTION`."""
+        return sum(self._flops(block) for block in self.blocks)
 
-    def _operations(self, block: Block) -> int:
-        return sum(
-            value.op not in _NOT_ARITHMETIC
-            and (value.dtype == self.buffers[store.access.buffer].dtype or "float" in value.dtype)
-            for store in block.stores
-            for value in store.value.walk()
-        )
+    def _flops(self, block: Block) -> int:
+        total = 0
+        for store in block.stores:
+            own = self.buffers[store.access.buffer].dtype
+            for value, iters in _distinct(store.value):
+                if value.op not in _NOT_ARITHMETIC and (value.dtype == own or "float" in value.dtype):
+                    total += _operations(value) * math.prod(_size(block.extents[i]) for i in iters)
+        return total
 
     def multiplies_bytes(self, block: Block) -> bool:
         """It is a contraction of unsigned by signed bytes, for which CPUs have instructions."""
@@ -231,9 +237,41 @@ class Computation:
 
 _BYTES = {"uint8", "int8"}
 _CONDITIONAL = frozenset(("prim.if_then_else", "Select"))
+_INTRINSIC = "tirx."
+_INSTRUCTIONS = ("tirx.floor", "tirx.ceil", "tirx.trunc", "tirx.round", "tirx.nearbyint", "tirx.fabs")
 _LEAVES = ("load", "iter", "symbol", "const")
 _CHOICES = ("Cast", "Select", "And", "Or", "Not", "prim.if_then_else", "EQ", "NE", "LT", "LE", "GT", "GE")
 _NOT_ARITHMETIC = frozenset((*_LEAVES, *_CHOICES))
+_DIVISION = 16
+"""Additions that a division takes as long as (measured on Zen 4: 10 cycles for 16 lanes)."""
+_FUNCTION = 24
+"""Those of a function such as exp, as a polynomial (measured on Zen 4 beyond what its bytes take: 20 to 50)."""
+
+
+def _operations(value: Value) -> int:
+    is_function = value.op.startswith(_INTRINSIC) and "float" in value.dtype and value.op not in _INSTRUCTIONS
+    return _FUNCTION if is_function else _DIVISION if value.op == "Div" else 1
+
+
+def _distinct(value: Value) -> list[tuple[Value, frozenset[int]]]:
+    """What ``value`` is made of, each part once, with the iteration variables that it depends on."""
+    numbers: dict[tuple[object, ...], int] = {}
+    found: list[tuple[Value, frozenset[int]]] = []
+
+    def number(part: Value) -> int:
+        key = (part.op, part.dtype, part.literal, part.access, *map(number, part.args))
+        if key not in numbers:
+            iters = frozenset(i for arg in key[4:] for i in found[arg][1])
+            if part.access is not None:
+                iters |= part.access.iters
+            elif part.op == "iter":
+                iters |= {int(part.literal)}
+            numbers[key] = len(found)
+            found.append((part, iters))
+        return numbers[key]
+
+    number(value)
+    return found
 
 
 def view_map(computation: Computation) -> IndexMap | None:

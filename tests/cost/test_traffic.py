@@ -72,3 +72,34 @@ def test_short_runs_are_copied_element_by_element() -> None:
     streamed = heaviest(whole, [Format.row_major(SHAPE)], [Format.row_major(SHAPE)])
     assert streamed is not None
     assert streamed.run == 8 * 32 * 64
+
+
+def gathered(rows: int, length: int) -> Computation:
+    """Rows of a table, by numbers that are known at run time only."""
+    table, numbers = te.placeholder((64, length), name="table"), te.placeholder((rows,), dtype="int64", name="numbers")
+    result = te.compute((rows, length), lambda i, j: table[numbers[i], j])
+    found = analyse(te.create_prim_func([table, numbers, result], index_dtype_override="int64"))
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(("length", "run"), [(64, 64), (4, 4)])
+def test_rows_of_a_table_are_copied_in_one_piece(length: int, run: int) -> None:
+    """A lookup of whole rows was costed as a copy of single elements, ten times what it takes."""
+    found = gathered(128, length)
+    formats = [Format.row_major(found.buffers[number].shape) for number in (*found.operands, *found.results)]
+    heavy = heaviest(found, formats[:-1], formats[-1:])
+    assert heavy is not None
+    assert heavy.run == run
+
+
+def test_sums_of_rows_are_in_vectors() -> None:
+    """Sums along memory were costed as if their elements were read one by one."""
+    x = te.placeholder((64, 256), name="x")
+    k = te.reduce_axis((0, 256), "k")
+    result = te.compute((64,), lambda i: te.sum(x[i, k], axis=k))
+    found = analyse(te.create_prim_func([x, result], index_dtype_override="int64"))
+    assert found is not None
+    heavy = heaviest(found, [Format.row_major((64, 256))], [Format.row_major((64,))])
+    assert heavy is not None
+    assert heavy.efficiency(16) == pytest.approx(0.3)

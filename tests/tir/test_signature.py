@@ -49,8 +49,19 @@ def test_flops_count_arithmetic_on_data() -> None:
     assert understood(legal(lambda x, y: op.add(x, y), (4, 8), (8,))).flops == 32
     assert understood(legal(lambda x: op.permute_dims(x, [1, 0]), (4, 8))).flops == 0
     assert understood(legal(lambda x, y: op.concat([x, y], 1), (4, 8), (4, 8))).flops == 0
-    assert understood(legal(lambda x: op.exp(x), ("n", 8))).flops == 64 * 8
+    assert understood(legal(lambda x: op.exp(x), ("n", 8))).flops == 24 * 64 * 8
+    assert understood(legal(lambda x: op.floor(x), (4, 8))).flops == 32
+    assert understood(legal(lambda x, y: op.divide(x, y), (4, 8), (4, 8))).flops == 16 * 32
     assert understood(legal(lambda x, y: op.multiply(x, y), ((4, 8), "int32"), ((4, 8), "int32"))).flops == 32
+
+
+def test_flops_count_what_is_worked_out_once_where_it_varies() -> None:
+    norm = understood(legal(lambda x, g, b: op.nn.layer_norm(x, g, b, axes=-1), (64, 256), (256,), (256,)))
+    assert norm.flops < 15 * 64 * 256, "a row has one reciprocal of its root, not each of its elements"
+    cubic = legal(lambda x: op.image.resize2d(x, (8, 8), method="cubic", layout="NHWC"), (1, 4, 4, 64))
+    assert understood(cubic).flops < 100 * 8 * 8 * 64, (
+        "weights occur a hundred times, and are the same for all channels"
+    )
 
 
 def test_results_are_what_is_written() -> None:

@@ -13,7 +13,7 @@ from eqsat_layout.targets.cpu.byte_products import BYTES
 from eqsat_layout.targets.cpu.machine import CpuMachine
 
 _REWRITE: Final = 0.8  # of the bandwidth of a kernel that streams is left to one that permutes, in registers
-_GATHER: Final = 4.5  # cycles of an element that is copied by itself
+_GATHER: Final = 1.5  # cycles of an element that is copied by itself (measured on Zen 4, also as AVX2: .3 to 1.3)
 PHASE: Final = 1.0  # of one that is copied to its phase (measured on AVX2: .6 of every second one, 1.1 of every fourth)
 _SLIDING: Final = 0.92  # of the peak where vectors that are shorter than a cache line slide (measured on AVX2)
 _HALVES_SLIDING: Final = 0.8  # where they are as long, but taken in halves (measured on Zen 4: .75 to .9)

@@ -272,16 +272,29 @@ def _in_rows(sch: Any, machine: CpuMachine) -> Any:
     """All stages a few rows at a time; ``None`` where they don't work in rows."""
     sch = fuse_axes(sch)
     stages = stages_of(sch)
+    width = machine.lanes(stages[-1].write.element_bytes)
+    if _is_sum_of_long_rows(stages, width):
+        sch = sch.copy()
+        sch.cache_write(stages[0].block, 0, "local")  # a last stage, before which rows are summed
+        stages = stages_of(sch)
     count = row_axes(stages)
     if not count:
         return None
-    width = machine.lanes(stages[-1].write.element_bytes)
-    whole = None if machine.is_exact else in_whole_vectors(sch, width)  # whose steps may be done twice
+    sums = {axis.extent for stage in stages if stage.is_reduction for axis in stage.reduced}
+    extent = next(iter(sums)) if len(sums) == 1 else None  # the last stage may have one number of each row only
+    whole = None if machine.is_exact else in_whole_vectors(sch, width, extent)  # whose steps may be done twice
     for trial in (whole, sch):
         fused = trial and tried(trial, lambda s: schedule_fused_rows(s, stages_of(s), count, machine))
         if fused is not None:
             return fused
     return None
+
+
+def _is_sum_of_long_rows(stages: Sequence[Stage], width: int) -> bool:
+    """One reduction of rows that are longer than a vector."""
+    first = stages[0]
+    is_sum = len(stages) == 1 and first.is_along_memory and not first.is_product
+    return is_sum and (first.reduced[-1].extent or 0) > width
 
 
 def _sums_in_whole_vectors(sch: Any, machine: CpuMachine) -> Any:

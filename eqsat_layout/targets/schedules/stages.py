@@ -132,15 +132,21 @@ class Stage:
     @property
     def is_product(self) -> bool:
         """Some load stays where it is along the last axis of the result: its elements are broadcast."""
-        return bool(self.spatial) and any(load.stride(self.spatial[-1].var) == 0 for load in self.loads)
+        last = self._last_axis
+        return last is not None and any(load.stride(last.var) == 0 for load in self.loads)
 
     @property
     def is_along_memory(self) -> bool:
         """A reduction of operands that lie in one piece, every row of them for one row of the result: no product."""
-        last = next((axis for axis in reversed(self.spatial) if axis.extent != 1), None)
+        last = self._last_axis
         return self.is_reduction and all(
             load.stride(self.reduced[-1].var) in (0, 1) and (last is None or load.uses(last.var)) for load in self.loads
         )
+
+    @property
+    def _last_axis(self) -> StageAxis | None:
+        """Of the result, that has several places."""
+        return next((axis for axis in reversed(self.spatial) if axis.extent != 1), None)
 
     @cached_property
     def has_window(self) -> bool:

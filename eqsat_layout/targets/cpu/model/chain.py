@@ -160,7 +160,7 @@ def row_axes(stages: Sequence[Stage]) -> int:
     kept = [_extents(stage.spatial) for stage in earlier if stage.is_reduction]
     if not kept or last.is_reduction or not all(stage.simple and stage.is_plain for stage in stages):
         return 0
-    counts = range(1, len(last.axes))
+    counts = range(1, len(last.axes) + 1)
     return next((n for n in counts if all(extents == _extents(last.axes[:n]) for extents in kept)), 0)
 
 

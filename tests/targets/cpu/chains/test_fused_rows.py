@@ -171,3 +171,21 @@ def test_a_stage_reads_two_sums_of_one_shape(rows, width):
     library["main"](*map(tvm.runtime.tensor, given), got)
     wanted = (array - array.mean(-1, keepdims=True)) / array.std(-1, keepdims=True)
     np.testing.assert_allclose(got.numpy(), wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("length", [17, 31, 49, 384, 386])
+@pytest.mark.parametrize("reduce", [relax.op.sum, relax.op.max, relax.op.mean])
+def test_sums_of_rows_of_any_length_are_in_vectors(length, reduce):
+    """Sums whose results had a unit axis, and means of 386 elements, took up to six times as long as softmax's."""
+    bb = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((24, length), "float32"))
+    with bb.function("main", [x]):
+        bb.emit_func_output(bb.normalize(reduce(x, 1, True)))
+    func = next(f for f in legalize(bb.get()).functions.values() if isinstance(f, tirx.PrimFunc))
+    done = schedule_primfunc(func.with_attr("global_symbol", "main"), AVX512)
+    assert "_rf" in done.script(), "partial results in lanes"
+    data = np.random.default_rng(0).integers(-9, 9, (24, length)).astype("float32")
+    got = tvm.runtime.tensor(np.zeros((24, 1), "float32"))
+    build_scheduled(tvm.IRModule({"main": done}), normalize_target())["main"](tvm.runtime.tensor(data), got)
+    wanted = {"sum": data.sum, "max": data.max, "mean": data.mean}[reduce.__name__](1, keepdims=True)
+    np.testing.assert_allclose(got.numpy(), wanted, rtol=1e-6)
