@@ -4,7 +4,7 @@ Per network of the zoo, or of ``--files``: modelled and measured milliseconds of
 over its kernels (Spearman 1904), and the shares of kernels, and of time, for which they differ by more than 1.5 times;
 ``--worst N`` prints the kernels that are off most, by time. Measured is each kernel's processor time in one thread, of
 which some half a microsecond is the clock itself: kernels below ``--least`` microseconds count in no share. ``beyond``
-are milliseconds of kernels that the plan does not count: copies of parts that it takes for views, and the like. Needs the
+are milliseconds of kernels that the plan does not count, such as copies of parts that it takes for views. Needs the
 dependency group ``bench``.
 """
 
@@ -107,20 +107,20 @@ def measured(path: Path) -> Network:
     """A model is compiled, planned anew for what the plan says of kernels, and run."""
     session = Session(str(path))
     rng = np.random.default_rng(0)
-    feed = {
-        given.name: rng.standard_normal(given.shape).astype(given.dtype)
-        if "float" in given.dtype
-        else rng.integers(0, 2, given.shape).astype(given.dtype)
-        for given in session.inputs
-    }
+    feed = {}
+    for given in session.inputs:
+        shape = [size if isinstance(size, int) else 1 for size in given.shape or ()]
+        drawn = rng.standard_normal(shape) if "float" in given.dtype else rng.integers(0, 2, shape)
+        feed[given.name] = np.asarray(drawn, given.dtype)
     return compared(session.plan.kernels, timed_kernels(session, feed, 1))
 
 
 def compared(planned: Sequence[KernelRecord], timed: Sequence[TimedKernel]) -> Network:
     """Kernels of both in one order; names say which belong together."""
-    names = [[_plain(kernel.name) for kernel in own] for own in (planned, timed)]
-    kernels, known = [], set()
-    for first, second, size in SequenceMatcher(None, *names, autojunk=False).get_matching_blocks():
+    ours, theirs = [_plain(kernel.name) for kernel in planned], [_plain(kernel.name) for kernel in timed]
+    kernels: list[Compared] = []
+    known: set[int] = set()
+    for first, second, size in SequenceMatcher(None, ours, theirs, autojunk=False).get_matching_blocks():
         for own, call in zip(planned[first : first + size], timed[second : second + size], strict=True):
             modelled = (own.cost - own.saved) * 1e6
             shapes = " ".join("x".join(map(str, shape)) for shape in call.shapes)

@@ -34,7 +34,7 @@ def watched_machines() -> Iterator[list[Any]]:
         machines.append(plain(own))
         return machines[-1]
 
-    Runs.new_machine = watched  # type: ignore[method-assign]
+    Runs.new_machine = watched  # type: ignore[assignment, method-assign]
     try:
         yield machines
     finally:

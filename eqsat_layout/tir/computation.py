@@ -259,9 +259,10 @@ def _distinct(value: Value) -> list[tuple[Value, frozenset[int]]]:
     found: list[tuple[Value, frozenset[int]]] = []
 
     def number(part: Value) -> int:
-        key = (part.op, part.dtype, part.literal, part.access, *map(number, part.args))
+        args = [number(arg) for arg in part.args]
+        key = (part.op, part.dtype, part.literal, part.access, *args)
         if key not in numbers:
-            iters = frozenset(i for arg in key[4:] for i in found[arg][1])
+            iters = frozenset(i for arg in args for i in found[arg][1])
             if part.access is not None:
                 iters |= part.access.iters
             elif part.op == "iter":

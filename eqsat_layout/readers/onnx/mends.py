@@ -62,7 +62,7 @@ def _unread(op: str, opset: int) -> dict[str, Any]:
 
 @cache
 def _definitions(module: str) -> dict[str, str]:
-    """The text of each class and function of a module, by name; ``inspect.getsource`` parses the module for each class."""
+    """The text of each class and function of a module, by name: ``inspect.getsource`` parses it anew for each class."""
     lines = inspect.getsource(importlib.import_module(module)).splitlines(keepends=True)
     return {
         one.name: "".join(lines[one.lineno - 1 : one.end_lineno])
