@@ -21,15 +21,23 @@ from eqsat_layout.passes.fold_constants import fold_constants
 from eqsat_layout.passes.frozen_names import with_frozen_names
 from eqsat_layout.passes.known_shapes import write_known_shapes
 from eqsat_layout.passes.many_operands import join_in_steps
+from eqsat_layout.passes.summed_convolutions import sum_convolutions
 from eqsat_layout.passes.training import write_out_training
 from eqsat_layout.tir.structural import nodes_of
 
 
-def prepare(mod: tvm.IRModule, notes: Notes, *, has_byte_products: bool = False, byte_rows: int = 0) -> tvm.IRModule:
+def prepare(
+    mod: tvm.IRModule,
+    notes: Notes,
+    *,
+    has_byte_products: bool = False,
+    byte_rows: int = 0,
+    sums_branches: bool = False,
+) -> tvm.IRModule:
     """``mod`` for inference, numerically the same up to rounding. The input is not changed.
 
     ``has_byte_products``: what bytes stand for is multiplied as these bytes. ``byte_rows``: of data that is multiplied
-    by weights that stay bytes, at most.
+    by weights that stay bytes, at most. ``sums_branches``: convolutions whose results are added up become one.
     Functions keep their names and signatures. A pass of TVM's that fails on the module is left out, with a note.
     """
     check_sizes(mod)
@@ -40,7 +48,8 @@ def prepare(mod: tvm.IRModule, notes: Notes, *, has_byte_products: bool = False,
         mod = _after(step, mod, notes)
     mod = multiply_bytes(mod) if has_byte_products else mod
     mod = keep_byte_weights(mod, byte_rows) if byte_rows else mod
-    return with_frozen_names(fold_constants(skip_broadcasts(mod), notes), given)
+    mod = fold_constants(skip_broadcasts(mod), notes)
+    return with_frozen_names(sum_convolutions(mod) if sums_branches else mod, given)
 
 
 def _after(step: Any, mod: tvm.IRModule, notes: Notes) -> tvm.IRModule:
