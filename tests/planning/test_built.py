@@ -125,7 +125,7 @@ def test_the_kernels_of_a_plan_are_those_of_the_program_and_named_after_their_op
     network: str, built_kernels: Any
 ) -> None:
     mod = NETWORKS[network]()
-    plan = eqsat_layout.plan(prepared(mod), AVX2)
+    plan = eqsat_layout.plan(prepared(mod, AVX2), AVX2)
     assert [kernel.name for kernel in plan.kernels] == built_kernels(mod)
     ops = [name for kernel in plan.kernels for name in kernel.ops if name != LAYOUT_TRANSFORM]
     assert Counter(ops) == Counter(choice.op for choice in plan.explain().choices)
