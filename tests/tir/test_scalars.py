@@ -20,7 +20,8 @@ from eqsat_layout.maps import UNDEF, Fill
 from eqsat_layout.tir import scalars
 from eqsat_layout.tir.computation import Value
 from eqsat_layout.tir.fills import evaluate_fill
-from eqsat_layout.tir.scalars import ANYTHING, BOOL, FINITE, Evaluator, Interval, Kept, Scalar, UnsafeError, held
+from eqsat_layout.tir.scalar_values import ANYTHING, BOOL, FINITE, Interval, Kept, Scalar, UnsafeError, held
+from eqsat_layout.tir.scalars import Evaluator
 
 op = relax.op
 
