@@ -23,9 +23,9 @@ from eqsat_layout.passes.names_once import names_once
 from eqsat_layout.passes.rounding import round_by_arithmetic
 from eqsat_layout.passes.unbegun_reductions import begin_over_nothing
 from eqsat_layout.targets.cpu.booleans import compare_booleans, store_booleans_as_bytes
-from eqsat_layout.targets.cpu.byte_products import lower_byte_products
 from eqsat_layout.targets.cpu.cut_loops import cut_at_conditions
 from eqsat_layout.targets.cpu.cycles import split_cycles
+from eqsat_layout.targets.cpu.dot_products import lower_byte_products
 from eqsat_layout.targets.cpu.long_values import keep_long_values
 from eqsat_layout.targets.cpu.unsafe_selects import branch_on_unsafe_selects, select_in_lanes
 from eqsat_layout.targets.schedules.exact_values import hide_arithmetic, reveal_arithmetic

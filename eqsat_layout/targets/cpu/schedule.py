@@ -25,9 +25,7 @@ from eqsat_layout.targets.cpu.chains.move_pads import may_move_pads, pads_first
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.chain import chain_of, row_axes
 from eqsat_layout.targets.cpu.model.chain_model import ChainModel
-from eqsat_layout.targets.cpu.model.register_tiles import (
-    tile_cycles,
-)
+from eqsat_layout.targets.cpu.model.register_tiles import tile_cycles
 from eqsat_layout.targets.cpu.places.box import boxes_of, in_boxes, out_of_boxes
 from eqsat_layout.targets.cpu.places.planes import planes_as_rows
 from eqsat_layout.targets.cpu.places.words import in_words

@@ -26,9 +26,9 @@ from eqsat_layout.system.machine import threads
 from eqsat_layout.system.store import ArtefactStore
 from eqsat_layout.targets.cpu import host
 from eqsat_layout.targets.cpu.amx.instructions import ATTRIBUTES, is_permitted
-from eqsat_layout.targets.cpu.byte_products import BYTES
 from eqsat_layout.targets.cpu.calibration import workloads
 from eqsat_layout.targets.cpu.costs import default_costs
+from eqsat_layout.targets.cpu.dot_products import BYTES_OF_WORD
 from eqsat_layout.targets.cpu.kernels import Build, join_calls, schedule_module
 from eqsat_layout.targets.cpu.machine import EXACT, CpuMachine, machine_of
 from eqsat_layout.targets.executable import Executable
@@ -113,7 +113,9 @@ class CpuTarget(Target):
 
     def candidates(self, computation: Computation) -> Sequence[Candidate]:
         """Channels last, and in blocks that fill vectors."""
-        return layout_candidates(computation, Blocking(self.blocks, word=BYTES if self.machine.byte_products else 0))
+        return layout_candidates(
+            computation, Blocking(self.blocks, word=BYTES_OF_WORD if self.machine.byte_products else 0)
+        )
 
     def algorithms(self) -> Sequence[Algorithm]:
         """Those that are not ``approx``, or all."""

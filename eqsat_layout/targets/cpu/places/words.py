@@ -2,7 +2,7 @@
 
 In: a PrimFunc with a reduction of products of unsigned and signed bytes. Out: one over words of 32 bits, a quarter as
 many steps long, and the way back: it is scheduled as any product of 32 bits, and where that multiplies and adds, the
-CPU has one instruction for four bytes each (:mod:`eqsat_layout.targets.cpu.byte_products`).
+CPU has one instruction for four bytes each (:mod:`eqsat_layout.targets.cpu.dot_products`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tvm import ir, s_tir, tirx
 from tvm.tirx.buffer import buffer_data
 
 from eqsat_layout.errors import Refused
-from eqsat_layout.targets.cpu.byte_products import BYTES, byte_products
+from eqsat_layout.targets.cpu.dot_products import BYTES_OF_WORD, byte_products
 from eqsat_layout.targets.cpu.places.box import Box, boxes_of, with_boxes
 from eqsat_layout.targets.schedules.accesses import as_int, depends_on
 from eqsat_layout.tir.blocks import block_of, function_over, is_load_of, statements_of, store_of, storing_block
@@ -117,7 +117,7 @@ class _Rewriter:
             return box
         if len(self.words[param].ty.shape) < len(param.ty.shape):
             raise Refused("a box of rows of one word")
-        return box.in_pieces(BYTES)
+        return box.in_pieces(BYTES_OF_WORD)
 
     def _reduction(self, block: Any, data: Any, weights: Any) -> Any:
         axis, byte, values = self._split(block, (data, weights))
@@ -132,7 +132,7 @@ class _Rewriter:
         """The axis whose steps are four to a word: it, the number in a word, and its value by both."""
         for axis in block.iter_vars:
             extent = as_int(axis.dom.extent)
-            if int(axis.iter_type) == tirx.IterVar.CommReduce and extent and extent % BYTES == 0:
+            if int(axis.iter_type) == tirx.IterVar.CommReduce and extent and extent % BYTES_OF_WORD == 0:
                 byte, values = self._halves(axis)
                 try:
                     for load in loads:
@@ -145,12 +145,12 @@ class _Rewriter:
     def _halves(self, axis: Any) -> tuple[Any, dict[Any, Any]]:
         dtype = axis.var.ty
         word, byte = ir.Var(f"{axis.var.name}_word", dtype), ir.Var("byte", dtype)
-        return byte, {axis.var: word * tirx.const(BYTES, dtype.dtype) + byte}
+        return byte, {axis.var: word * tirx.const(BYTES_OF_WORD, dtype.dtype) + byte}
 
     def _quarter(self, axis: Any, values: dict[Any, Any]) -> Any:
         (word,) = [var for var in nodes_of(values[axis.var], ir.Var) if var.name != "byte"]
         dtype = str(word.ty.dtype)
-        domain = ir.Range(tirx.const(0, dtype), tirx.const(int(axis.dom.extent) // BYTES, dtype))
+        domain = ir.Range(tirx.const(0, dtype), tirx.const(int(axis.dom.extent) // BYTES_OF_WORD, dtype))
         return tirx.IterVar(domain, word, axis.iter_type)
 
     def _word(self, load: Any, values: dict[Any, Any], byte: Any) -> Any:
@@ -160,10 +160,10 @@ class _Rewriter:
     def _word_place(self, buffer: Any, indices: list[Any], values: dict[Any, Any], byte: Any) -> tuple[Any, list[Any]]:
         analyzer = tvm.sym.Analyzer()
         dtype = str(byte.ty.dtype)
-        analyzer.bind(byte, ir.Range(tirx.const(0, dtype), tirx.const(BYTES, dtype)))
+        analyzer.bind(byte, ir.Range(tirx.const(0, dtype), tirx.const(BYTES_OF_WORD, dtype)))
         *outer, last = [analyzer.simplify(substitute(index, values)) for index in indices]
         start = analyzer.simplify(last - byte)
-        four = tirx.const(BYTES, str(last.ty.dtype))
+        four = tirx.const(BYTES_OF_WORD, str(last.ty.dtype))
         is_row = not any(depends_on(index, byte) for index in (*outer, start))
         if not is_row or as_int(analyzer.simplify(start % four)) != 0:
             raise Refused("bytes that are no neighbours")
@@ -176,9 +176,9 @@ class _Rewriter:
         if buffer not in self.words:
             *outer, last = buffer.ty.shape
             extent = as_int(last)
-            if extent is None or extent % BYTES or (extent == BYTES and not outer):
+            if extent is None or extent % BYTES_OF_WORD or (extent == BYTES_OF_WORD and not outer):
                 raise Refused("rows that are no words")
-            row = [] if extent == BYTES else [tirx.const(extent // BYTES, last.ty.dtype)]
+            row = [] if extent == BYTES_OF_WORD else [tirx.const(extent // BYTES_OF_WORD, last.ty.dtype)]
             scope = buffer.scope()
             self.words[buffer] = tirx.decl_buffer(
                 [*outer, *row], _WORD, f"{buffer.name}_words{len(self.words)}", scope=scope, layout=None
@@ -197,7 +197,7 @@ class _Rewriter:
         store = store_of(block)
         loads = nodes_of(store.value, ir.TensorLoad)
         last = block.iter_vars[-1]
-        if block.init is not None or len(loads) != 1 or (as_int(last.dom.extent) or 1) % BYTES:
+        if block.init is not None or len(loads) != 1 or (as_int(last.dom.extent) or 1) % BYTES_OF_WORD:
             raise Refused("bytes that are computed in the kernel")
         byte, values = self._halves(last)
         word = self._word(loads[0], values, byte)
@@ -213,7 +213,7 @@ class _Rewriter:
             return word
         if isinstance(value, tirx.IntImm):
             number = int(value) & 0xFF
-            return tirx.const(int.from_bytes(bytes([number] * BYTES), "little", signed=True), _WORD)
+            return tirx.const(int.from_bytes(bytes([number] * BYTES_OF_WORD), "little", signed=True), _WORD)
         if not is_choice(value) or depends_on(value.args[0], last):
             raise Refused("bytes that are computed in the kernel")
         condition, *sides = value.args

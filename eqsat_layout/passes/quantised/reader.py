@@ -1,6 +1,6 @@
-"""What bytes of a program stand for: numbers less a zero, times a scale.
+"""Reads quantised values: which bytes an expression is computed from, with which zero point and scale.
 
-In: an expression of a Relax function. Out: the bytes, their scale and their zero, as far as they are known.
+In: an expression of a Relax function. Out: :class:`Quantised`: the bytes, scale and zero point, constant or not.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from tvm import ir, relax, tirx
 from eqsat_layout.tir.intrinsics import is_call
 from eqsat_layout.tir.structural import nodes_of
 
-BYTES: Final = {"uint8": (0, 255), "int8": (-128, 127)}
-"""Their types, and the least and the largest of each."""
-SUM: Final = "int32"
-"""Of products of bytes."""
-FLOATS: Final = ("float32", "float16")
-"""What they may stand for."""
+BYTE_RANGES: Final = {"uint8": (0, 255), "int8": (-128, 127)}
+"""The types of bytes, and the least and the largest value of each."""
+SUM_DTYPE: Final = "int32"
+"""The type in which products of bytes are added up."""
+FLOAT_DTYPES: Final = ("float32", "float16")
+"""The types of floats that bytes may stand for."""
 _LARGEST_ZERO: Final = 256
+"""A larger zero point is no quantisation of bytes."""
 _ARGUMENTS_OF_SLICE: Final = 4
 """A tensor, axes, begins and ends; steps would be the fifth."""
 _MOVES: Final = frozenset({"relax.permute_dims", "relax.reshape", "relax.expand_dims", "relax.squeeze"})
@@ -32,11 +33,11 @@ _CASTS: Final = (_MOVES | {"relax.astype"}) - {"relax.permute_dims"}
 
 @dataclass(frozen=True)
 class Quantised:
-    """Numbers ``(values - zero) * scale``; ``None`` is 0 and 1.
+    """Numbers ``(values - zero) * scale``; a zero of ``None`` is 0, a scale of ``None`` is 1.
 
-    ``values``: an expression of bytes, or an array of whole numbers, whose zero is taken off already, and whose scale
-    may be an array that is broadcast to it. ``moves``: calls that change the shape of an expression, the first one
-    first.
+    ``values``: an expression of bytes; or an array of integers, from which the zero point is already subtracted, and
+    whose scale may be an array that broadcasts to it. ``moves``: the calls that reshape or transpose an expression,
+    in the order of execution.
     """
 
     values: Any
@@ -51,8 +52,8 @@ class Quantised:
 
     @property
     def signed(self) -> npt.NDArray[np.int8] | None:
-        """The bytes, if they are known, and signed ones hold them."""
-        low, high = BYTES["int8"]
+        """The constant values as int8; ``None`` where they are not constant or too large."""
+        low, high = BYTE_RANGES["int8"]
         if not self.is_constant or self.values.size == 0 or self.values.min() < low or self.values.max() > high:
             return None
         signed: npt.NDArray[np.int8] = self.values.astype("int8")
@@ -60,19 +61,21 @@ class Quantised:
 
     @property
     def has_known_zero(self) -> bool:
-        """Their zero is a number."""
+        """The zero point is a constant."""
         return self.zero is None or isinstance(self.zero, int)
 
     def with_zero(self, zero: Any) -> Quantised | None:
-        """Less ``zero``: a number, a variable, or an array that is broadcast; ``None`` where there is no such thing."""
+        """Less ``zero``: a number, a variable, or an array that broadcasts; ``None`` where that is not of this form."""
         if self.scale is not None or self.zero is not None or zero is None:
             return None
         if not self._takes(zero):
             return None
-        return replace(self, values=self.values.astype(SUM) - zero) if self.is_constant else replace(self, zero=zero)
+        return (
+            replace(self, values=self.values.astype(SUM_DTYPE) - zero) if self.is_constant else replace(self, zero=zero)
+        )
 
     def with_scale(self, scale: Any) -> Quantised | None:
-        """The same times ``scale``."""
+        """The same times ``scale``; ``None`` where that is not of this form."""
         if self.scale is not None or scale is None or not self._takes(scale):
             return None
         return replace(self, scale=scale)
@@ -88,7 +91,7 @@ class Quantised:
         return replace(self, values=move(self.values), scale=scale)
 
     def _takes(self, other: Any) -> bool:
-        """It does not grow by what is broadcast with it, and stays known if it is."""
+        """``other`` broadcasts to the values, and leaves constants constant."""
         if not self.is_constant or not isinstance(other, np.ndarray):
             return isinstance(other, ir.Var | int | float) and not (self.is_constant and isinstance(other, ir.Var))
         try:
@@ -99,7 +102,7 @@ class Quantised:
 
 @dataclass(frozen=True)
 class QuantisedReader:
-    """What expressions of a function stand for. ``definitions``: by variable."""
+    """Reads the expressions of a function. ``definitions``: what its variables are bound to."""
 
     definitions: Mapping[Any, Any]
 
@@ -109,39 +112,39 @@ class QuantisedReader:
         return QuantisedReader({binding.var: binding.value for binding in nodes_of(function, relax.VarBinding)})
 
     def read(self, expr: Any) -> Quantised | None:
-        """What bytes stand for; ``None`` for anything else."""
+        """The quantised value that ``expr`` is; ``None`` where it is none."""
         if isinstance(expr, ir.GenericConst):
-            return Quantised(expr.value.numpy()) if str(expr.ty.dtype) in BYTES else None
+            return Quantised(expr.value.numpy()) if str(expr.ty.dtype) in BYTE_RANGES else None
         call = self.definitions.get(expr)
-        made = self._made(call) if isinstance(call, ir.Call) else None
+        made = self._computed(call) if isinstance(call, ir.Call) else None
         return Quantised(expr) if made is None and is_of_bytes(expr) else made
 
-    def _made(self, call: Any) -> Quantised | None:
+    def _computed(self, call: Any) -> Quantised | None:
         name, dtype = str(getattr(call.op, "name", "")), str(getattr(call.ty, "dtype", ""))
         if name in _MOVES:
-            return self._moved(call)
+            return self._reshaped(call)
         if _is_whole_slice(call):
             return self.read(call.args[0])
         if name == "relax.dequantize":
             return self._dequantised(call)
-        if name == "relax.astype" and dtype in (*FLOATS, SUM):
+        if name == "relax.astype" and dtype in (*FLOAT_DTYPES, SUM_DTYPE):
             inner = self.read(call.args[0])
             return inner if inner is not None and inner.scale is None else None
-        if name == "relax.subtract" and dtype in (*FLOATS, SUM) and _is_like(call, call.args[0]):
+        if name == "relax.subtract" and dtype in (*FLOAT_DTYPES, SUM_DTYPE) and _is_like(call, call.args[0]):
             inner = self.read(call.args[0])
-            return inner and inner.with_zero(self._whole(call.args[1]))
-        if name == "relax.multiply" and dtype in FLOATS:
+            return inner and inner.with_zero(self._zero_point(call.args[1]))
+        if name == "relax.multiply" and dtype in FLOAT_DTYPES:
             for place, other in enumerate(reversed(call.args)):
                 inner = self.read(call.args[place]) if _is_like(call, call.args[place]) else None
-                made = inner and inner.with_scale(self._real(other))
+                made = inner and inner.with_scale(self._scale(other))
                 if made is not None:
                     return made
         return None
 
     def _dequantised(self, call: Any) -> Quantised | None:
-        if str(call.args[0].ty.dtype) not in BYTES or str(call.ty.dtype) not in FLOATS:
+        if str(call.args[0].ty.dtype) not in BYTE_RANGES or str(call.ty.dtype) not in FLOAT_DTYPES:
             return None
-        inner, scale, zero = self.read(call.args[0]), self._real(call.args[1]), self._whole(call.args[2])
+        inner, scale, zero = self.read(call.args[0]), self._scale(call.args[1]), self._zero_point(call.args[2])
         shape = [1] * int(call.ty.ndim)
         if shape:
             shape[int(call.attrs.axis) % len(shape)] = -1
@@ -149,7 +152,7 @@ class QuantisedReader:
         less = inner and inner.with_zero(zero)
         return less and less.with_scale(scale)
 
-    def _moved(self, call: Any) -> Quantised | None:
+    def _reshaped(self, call: Any) -> Quantised | None:
         inner = self.read(call.args[0])
         if inner is None:
             return None
@@ -161,28 +164,28 @@ class QuantisedReader:
             order = list(range(inner.values.ndim))[::-1] if axes is None else [int(axis) for axis in axes]
         return None if shape is None else inner.moved(shape, order)
 
-    def _whole(self, expr: Any) -> Any:
-        """A number, an array, or a variable of one byte; ``None`` for anything else."""
+    def _zero_point(self, expr: Any) -> Any:
+        """A zero point: a number, an array, or a variable of one byte; ``None`` for anything else."""
         known = self._constant(expr)
         if known is not None:
             if not np.all(known == np.rint(known)) or np.abs(known).max(initial=0) > _LARGEST_ZERO:
                 return None
             return int(known.reshape(-1)[0]) if known.size == 1 else known.astype("int32")
-        source = self._behind(expr)
+        source = self._uncast(expr)
         return source if source is not None and is_of_bytes(source) and _is_single(source) else None
 
-    def _real(self, expr: Any) -> Any:
-        """The same of floats, which are finite if they are known."""
+    def _scale(self, expr: Any) -> Any:
+        """A scale: a finite number or array, or a variable of one float; ``None`` for anything else."""
         known = self._constant(expr)
         if known is not None:
             if not np.all(np.isfinite(known)):
                 return None
             return float(known.reshape(-1)[0]) if known.size == 1 else known
-        is_float = isinstance(expr, ir.Var) and str(getattr(expr.ty, "dtype", "")) in FLOATS
+        is_float = isinstance(expr, ir.Var) and str(getattr(expr.ty, "dtype", "")) in FLOAT_DTYPES
         return expr if is_float and _is_single(expr) else None
 
     def _constant(self, expr: Any) -> npt.NDArray[Any] | None:
-        """The elements of a constant, of another type or shape."""
+        """The elements of a constant that may have been cast, reshaped or repeated; ``None`` for anything else."""
         if isinstance(expr, ir.GenericConst):
             values: npt.NDArray[Any] = expr.value.numpy()
             return values
@@ -198,8 +201,8 @@ class QuantisedReader:
             inner = inner.repeat(int(call.attrs.repeats), None if axis is None else int(axis))
         return inner.reshape(shape).astype(str(call.ty.dtype))
 
-    def _behind(self, expr: Any) -> Any:
-        """The byte that a number of another type or shape was; itself where it was none."""
+    def _uncast(self, expr: Any) -> Any:
+        """The variable of bytes that was cast or reshaped to ``expr``; ``None`` where there is no variable."""
         while not is_of_bytes(expr) and isinstance(call := self.definitions.get(expr), ir.Call):
             if str(getattr(call.op, "name", "")) not in _CASTS:
                 break
@@ -215,17 +218,17 @@ def _known_shape(call: Any) -> list[int] | None:
 
 def is_of_bytes(expr: Any) -> bool:
     """A variable that holds a tensor of bytes."""
-    return isinstance(expr, ir.Var) and isinstance(expr.ty, relax.TensorType) and str(expr.ty.dtype) in BYTES
+    return isinstance(expr, ir.Var) and isinstance(expr.ty, relax.TensorType) and str(expr.ty.dtype) in BYTE_RANGES
 
 
 def _is_like(call: Any, operand: Any) -> bool:
-    """Of one shape, which is known."""
+    """The call and the operand have one shape."""
     shape = getattr(call.ty, "shape", None)
     return shape is not None and bool(tvm_ffi.structural_equal(shape, operand.ty.shape))
 
 
 def _is_whole_slice(call: Any) -> bool:
-    """It takes all there is, in steps of one."""
+    """A ``strided_slice`` of all elements, in steps of one."""
     has_no_steps = is_call(call, "relax.strided_slice") and len(call.args) == _ARGUMENTS_OF_SLICE
     return has_no_steps and _is_like(call, call.args[0])
 

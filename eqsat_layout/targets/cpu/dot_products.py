@@ -18,7 +18,7 @@ from eqsat_layout.tir.structural import primfunc_pass, structural_map
 FEATURES: Final = ("avx512vnni", "avxvnni")
 """What LLVM calls the instruction, in long vectors and in those of AVX2."""
 
-BYTES: Final = 4
+BYTES_OF_WORD: Final = 4
 """Of a word."""
 _BITS: Final = 8
 _LANES: Final = (16, 8, 4)
@@ -63,8 +63,8 @@ def _part(vector: Any, start: int, size: int) -> Any:
 
 def _instruction(operands: Sequence[Any], lanes: int) -> Any:
     total, *factors = operands
-    name = f"llvm.x86.avx512.vpdpbusd.{lanes * BYTES * _BITS}"
-    bytes_of = (tirx.reinterpret(f"int8x{lanes * BYTES}", value) for value in factors)
+    name = f"llvm.x86.avx512.vpdpbusd.{lanes * BYTES_OF_WORD * _BITS}"
+    bytes_of = (tirx.reinterpret(f"int8x{lanes * BYTES_OF_WORD}", value) for value in factors)
     return tirx.call_llvm_pure_intrin(f"int32x{lanes}", name, total, *bytes_of)
 
 
@@ -75,9 +75,9 @@ def _written_out(operands: Sequence[Any], lanes: int) -> Any:
         own = tirx.const(value, "int32")
         return own if lanes == 1 else tirx.Broadcast(own, lanes)
 
-    for byte in range(BYTES):
-        low, high = number(_BITS * byte), number(_BITS * (BYTES - 1 - byte))
+    for byte in range(BYTES_OF_WORD):
+        low, high = number(_BITS * byte), number(_BITS * (BYTES_OF_WORD - 1 - byte))
         positive = tirx.bitwise_and(tirx.shift_right(unsigned, low), number((1 << _BITS) - 1))
-        whole = tirx.shift_right(tirx.shift_left(signed, high), number(_BITS * (BYTES - 1)))
+        whole = tirx.shift_right(tirx.shift_left(signed, high), number(_BITS * (BYTES_OF_WORD - 1)))
         total = total + positive * whole
     return total

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from passes.test_byte_products import RNG, Emit, module_of, number, rounded, run
+from passes.quantised.test_byte_products import RNG, Emit, module_of, number, rounded, run
 from tvm import relax
 from tvm.relax import op
 
 from eqsat_layout.notes import Notes
-from eqsat_layout.passes.byte_weights import keep_byte_weights
 from eqsat_layout.passes.prepare import prepare
+from eqsat_layout.passes.quantised.byte_weights import keep_byte_weights
 from eqsat_layout.planning.compile import compile as compile_module
 
 STEPS, COLUMNS, ROWS = 256, 144, 8

@@ -15,8 +15,8 @@ from tvm import relax
 from tvm.relax import op
 
 from eqsat_layout.notes import Notes
-from eqsat_layout.passes.byte_products import multiply_bytes
 from eqsat_layout.passes.prepare import prepare
+from eqsat_layout.passes.quantised.byte_products import multiply_bytes
 from eqsat_layout.tir.structural import nodes_of
 
 CHANNELS, OUTPUTS = 8, 6

@@ -1,8 +1,8 @@
-"""Products of a few rows of floats with weights that bytes stand for, which stay bytes.
+"""Products of a few rows of floats with quantised weights that stay bytes in memory.
 
-In: a Relax module. Out: the same, in which such a product is a PrimFunc that reads bytes and their scales. Otherwise
-weights are computed ahead, as floats: four times as much to read, and reading is what a product of a few rows takes its
-time for. Weights lie in blocks of columns; a scale for each column is taken after the sum, others within it.
+In: a Relax module. Out: the same function. Such a product is a PrimFunc that reads the bytes and their scales. Constant
+folding would make floats of them, four times the bytes, and a product of a few rows is bound by reading its weights.
+The weights lie in blocks of columns. One scale per column is applied to the sum, scales of groups within it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy.typing as npt
 import tvm
 from tvm import ir, relax, te, tirx
 
-from eqsat_layout.passes.quantised import BYTES, Quantised, QuantisedReader, is_of_bytes
+from eqsat_layout.passes.quantised.reader import BYTE_RANGES, Quantised, QuantisedReader, is_of_bytes
 from eqsat_layout.tir.intrinsics import is_call
 from eqsat_layout.tir.structural import nodes_of
 
@@ -24,17 +24,18 @@ Array = npt.NDArray[Any]
 
 _FLOAT: Final = "float32"
 _COLUMNS: Final = (16, 8)
-"""Of a block of weights: what vectors hold."""
-_SMALLEST: Final = 1 << 15
-"""Elements of weights that are worth it: fewer stay in the L2 cache as floats."""
-_LEAST: Final = 16
-"""Elements that share a scale, at least."""
+"""Widths of a block of columns, the first that divides the weights: what vectors hold."""
+_LEAST_WEIGHTS: Final = 1 << 15
+"""Elements of weights from which on it pays: fewer stay in the L2 cache as floats."""
+_LEAST_SHARED: Final = 16
+"""Elements that share a scale, at least: for fewer, multiplying by scales takes longer than reading floats."""
 
 
 def keep_byte_weights(mod: tvm.IRModule, most_rows: int) -> tvm.IRModule:
-    """``mod`` itself where there is no such product of ``most_rows`` at most, as far as their number is known.
+    """Keeps the weights of products of at most ``most_rows`` rows; ``mod`` itself where there are none.
 
-    Where it is not, a program runs for one token mostly; for many rows it takes a quarter longer so.
+    A symbolic number of rows counts as 1: such programs mostly run for one token. With many rows they take a quarter
+    longer so.
     """
     functions = [
         (name, function)
@@ -42,22 +43,24 @@ def keep_byte_weights(mod: tvm.IRModule, most_rows: int) -> tvm.IRModule:
         if isinstance(function, relax.Function) and _has_bytes(function)
     ]
     for name, function in functions:
-        keeper = _Keeper(mod, QuantisedReader.of(function), most_rows)
-        written = keeper.visit_expr(function)
-        if keeper.has_changed:
-            keeper.builder_.update_func(name, written)
-            mod = relax.transform.DeadCodeElimination()(keeper.builder_.get())
+        writer = _ByteWeightWriter(mod, QuantisedReader.of(function), most_rows)
+        written = writer.visit_expr(function)
+        if writer.has_changed:
+            writer.builder_.update_func(name, written)
+            mod = relax.transform.DeadCodeElimination()(writer.builder_.get())
     return mod
 
 
 def _has_bytes(function: Any) -> bool:
     return any(is_of_bytes(expr) for expr in nodes_of(function, ir.Var)) or any(
-        str(getattr(expr.ty, "dtype", "")) in BYTES for expr in nodes_of(function, ir.GenericConst)
+        str(getattr(expr.ty, "dtype", "")) in BYTE_RANGES for expr in nodes_of(function, ir.GenericConst)
     )
 
 
 @relax.expr_functor.mutator
-class _Keeper(relax.PyExprMutator):  # type: ignore[misc]
+class _ByteWeightWriter(relax.PyExprMutator):  # type: ignore[misc]
+    """Writes the products whose weights stay bytes as calls of a PrimFunc."""
+
     def __init__(self, mod: tvm.IRModule, reader: QuantisedReader, most_rows: int) -> None:
         super().__init__(mod)
         self.has_changed = False
@@ -72,11 +75,11 @@ class _Keeper(relax.PyExprMutator):  # type: ignore[misc]
 
     def _product(self, call: Any) -> Any:
         rows = _rows_of(call)
-        if rows is None or not 0 < _least(rows) <= self._most_rows:
+        if rows is None or not 0 < _least_product(rows) <= self._most_rows:
             return None
         weights = self._reader.read(call.args[1])
         signed = None if weights is None else weights.signed
-        if weights is None or signed is None or signed.size < _SMALLEST:
+        if weights is None or signed is None or signed.size < _LEAST_WEIGHTS:
             return None
         block = next((size for size in _COLUMNS if signed.shape[1] % size == 0), 0)
         scales = _scales_of(weights) if block else None
@@ -97,7 +100,7 @@ class _Keeper(relax.PyExprMutator):  # type: ignore[misc]
 
 
 def _sums(data: te.Tensor, weights: te.Tensor, *scales: te.Tensor) -> te.Tensor:
-    """Weights in blocks of columns; a scale for each column of so many of their rows, if there are any."""
+    """``weights``: (blocks, rows, columns of a block); ``scales``, if any: the same, one row per group of rows."""
     blocks, steps, block = (int(extent) for extent in weights.shape)
     k = te.reduce_axis((0, steps), "k")
 
@@ -111,7 +114,7 @@ def _sums(data: te.Tensor, weights: te.Tensor, *scales: te.Tensor) -> te.Tensor:
 
 
 def _in_blocks(rows: Array, block: int) -> Array:
-    """Columns in blocks, which come first."""
+    """(rows, columns) as (blocks, rows, columns of a block)."""
     return np.ascontiguousarray(rows.reshape(len(rows), -1, block).transpose(1, 0, 2))
 
 
@@ -125,25 +128,25 @@ def _rows_of(call: Any) -> list[Any] | None:
     return list(types[0].shape.values[:-1])
 
 
-def _least(extents: Sequence[Any]) -> int:
-    """Of their product, where some are not known."""
+def _least_product(extents: Sequence[Any]) -> int:
+    """The least that the product of the extents can be: symbolic ones count as 1."""
     return math.prod(int(extent) if isinstance(extent, tirx.IntImm) else 1 for extent in extents)
 
 
 def _scales_of(weights: Quantised) -> Array | None:
-    """One row of scales, or one for each so many rows of the weights; ``None`` where too few share one."""
+    """The scales: one row for all rows of the weights, or for each group; ``None`` where groups are too small."""
     steps = weights.values.shape[0]
     scale = np.asarray(1.0 if weights.scale is None else weights.scale, _FLOAT)
     whole = np.broadcast_to(scale, weights.values.shape)
     if np.array_equal(whole, np.broadcast_to(whole[:1], whole.shape)):
         return np.array(whole[:1])
-    for size in _sizes(steps):
+    for size in _group_sizes(steps):
         parts = whole.reshape(steps // size, size, -1)
         if np.array_equal(parts, np.broadcast_to(parts[:, :1], parts.shape)):
             return np.array(parts[:, 0])
     return None
 
 
-def _sizes(steps: int) -> Sequence[int]:
-    """The largest first."""
-    return [size for size in range(steps // 2, _LEAST - 1, -1) if steps % size == 0]
+def _group_sizes(steps: int) -> Sequence[int]:
+    """The sizes that groups of rows may have, the largest first."""
+    return [size for size in range(steps // 2, _LEAST_SHARED - 1, -1) if steps % size == 0]
