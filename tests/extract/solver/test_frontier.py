@@ -124,7 +124,7 @@ def test_a_table_keeps_the_states_that_comparing_them_one_by_one_keeps(monkeypat
 
 def blocks_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where there are few states: small problems are those whose truth is known."""
-    for name, value in (("blocks.MANY", 2), ("blocks.FOLD", 1), ("blocks.SHORTEST", 1), ("sweep.SQUARE", 2)):
+    for name, value in (("blocks.MANY", 2), ("blocks.FOLD", 1), ("blocks.SHORTEST", 1), ("dominance.SQUARE", 2)):
         monkeypatch.setattr(f"eqsat_layout.extract.solver.{name}", value)
 
 
