@@ -20,7 +20,7 @@ from eqsat_layout.graph.legalize import legalize
 from eqsat_layout.notes import Notes
 from eqsat_layout.passes.fold_constants import fold_constants
 from eqsat_layout.passes.marks import kernels_of, marked
-from eqsat_layout.system.turns import one_at_a_time
+from eqsat_layout.system.tvm_lock import one_at_a_time
 from eqsat_layout.targets.protocol import Target
 
 Marked = tuple[Any, Mapping[str, tuple[Graph, int]]]

@@ -53,7 +53,7 @@ def from_proto(given: Any, sizes: Sizes | None = None) -> Model:
 
 def _from_checked(given: Any, sizes: Sizes | None, written_out: frozenset[str]) -> Model:
     """``written_out``: ops that ONNX writes in other ops, and that are tried so because they can't be taken as one."""
-    mends = importlib.import_module("eqsat_layout.readers.onnx.mends")
+    mends = importlib.import_module("eqsat_layout.readers.onnx.converter_fixes")
     try:
         return _converted(given, mends.with_functions_written_out(given, written_out), sizes)
     except OnnxNodeError as error:

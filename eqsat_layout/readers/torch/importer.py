@@ -20,8 +20,8 @@ from eqsat_layout.readers.layers.indexing import put, taken
 from eqsat_layout.readers.torch import experts, functions, recurrent, tables
 from eqsat_layout.readers.torch.derived_sizes import with_own_symbols
 from eqsat_layout.readers.torch.extents import extents_of, is_of, symbols_of, with_extents
+from eqsat_layout.readers.torch.missing_ops import MAKERS, of_size
 from eqsat_layout.readers.torch.nodes import TorchNodeError, args_seen, ignored, watched
-from eqsat_layout.readers.torch.own import MAKERS, of_size
 from eqsat_layout.readers.torch.resizes import by_scale, nearest
 from eqsat_layout.readers.torch.slices import checked, counted, is_inside, written
 from eqsat_layout.readers.torch.types import check_types, common_type, dtype_name

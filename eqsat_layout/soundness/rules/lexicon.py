@@ -22,7 +22,7 @@ from eqsat_layout.graph.borders import Part
 from eqsat_layout.graph.constants import Applied, Constant
 from eqsat_layout.graph.graph import Signature
 from eqsat_layout.implementations.offers import Offers
-from eqsat_layout.soundness.rules.made import MadeOps
+from eqsat_layout.soundness.rules.made_ops import MadeOps
 from eqsat_layout.soundness.rules.runners import RunnableOp
 from eqsat_layout.soundness.rules.values import run_op
 from eqsat_layout.soundness.rules.vocabulary import Vocabulary

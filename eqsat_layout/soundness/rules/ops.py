@@ -26,7 +26,7 @@ from eqsat_layout.graph.importer import import_module
 from eqsat_layout.graph.op_calls import parameters
 from eqsat_layout.soundness.oracle.tir_interpreter import Interpreter
 from eqsat_layout.soundness.oracle.tir_values import Masked
-from eqsat_layout.soundness.rules.climbs import Climb
+from eqsat_layout.soundness.rules.call_search import CallSearch
 from eqsat_layout.soundness.rules.draws import DTYPES
 from eqsat_layout.soundness.rules.runners import LegalisedOp, RunnableOp, build_call, sorts
 from eqsat_layout.soundness.rules.schema import (
@@ -174,12 +174,12 @@ def usual_call(name: str, count: int | None = None) -> OpCall | None:
         return "" if parts > _PARTS else why
 
     for _ in range(_CLIMBS if count is None else 1):
-        climb = Climb(name, rng, count)
-        call = climb.run(unwanted, *([] if count is None else [_STEPS]))
+        search = CallSearch(name, rng, count)
+        call = search.run(unwanted, *([] if count is None else [_STEPS]))
         if parts > _PARTS or (call is not None and (not has_attributes(name) or vary(call, 1, rng, _TO_VARY))):
             return call
-        found, typed = found or call, typed or climb.typed
-        if climb.is_vain:
+        found, typed = found or call, typed or search.typed
+        if search.is_vain:
             break
     return found or typed
 
@@ -251,10 +251,10 @@ def why_never(name: str) -> str:
     """Why no call of an op is found that can be run: what the furthest of many was refused for."""
     if parameters(name) is None:
         return "no such op, or it does not take tensors only"
-    climb = Climb(name, random.Random(name))
-    climb.run(unusable)
-    reasons = [why for call, why in climb.calls.values() if call.made is not None]
-    reasons = reasons or [why for _, why in climb.calls.values()]
+    search = CallSearch(name, random.Random(name))
+    search.run(unusable)
+    reasons = [why for call, why in search.calls.values() if call.made is not None]
+    reasons = reasons or [why for _, why in search.calls.values()]
     return f"no call of it is found that can be run: {reasons[-1]}"
 
 

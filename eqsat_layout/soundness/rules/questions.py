@@ -18,7 +18,7 @@ from eqsat_layout.soundness.rules.host_answers import why_unchecked
 from eqsat_layout.soundness.rules.lexicon import Host, Lexicon, Row, add_graphs, add_lists, bare_lexicon
 from eqsat_layout.soundness.rules.matching import Matcher
 from eqsat_layout.soundness.rules.model import RuleModel
-from eqsat_layout.soundness.rules.needed import needs_answers
+from eqsat_layout.soundness.rules.needed_answers import needs_answers
 from eqsat_layout.soundness.rules.random_model import make_full_model
 from eqsat_layout.soundness.rules.rule_base import RuleBase
 from eqsat_layout.soundness.rules.terms import MeaninglessError

@@ -27,8 +27,8 @@ from eqsat_layout.targets.cpu.model.chain import chain_of, row_axes
 from eqsat_layout.targets.cpu.model.chain_model import ChainModel
 from eqsat_layout.targets.cpu.model.register_tiles import tile_cycles
 from eqsat_layout.targets.cpu.places.box import boxes_of, in_boxes, out_of_boxes
+from eqsat_layout.targets.cpu.places.byte_words import in_words
 from eqsat_layout.targets.cpu.places.planes import planes_as_rows
-from eqsat_layout.targets.cpu.places.words import in_words
 from eqsat_layout.targets.cpu.single.families.family import Family
 from eqsat_layout.targets.cpu.single.families.registry import FAMILIES
 from eqsat_layout.targets.cpu.single.joined_tiles import join_tiles

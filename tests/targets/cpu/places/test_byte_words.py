@@ -17,7 +17,7 @@ from tvm import te, tirx, topi
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cpu.build import build_scheduled
 from eqsat_layout.targets.cpu.places.box import Box, in_boxes
-from eqsat_layout.targets.cpu.places.words import in_words
+from eqsat_layout.targets.cpu.places.byte_words import in_words
 from eqsat_layout.targets.cpu.schedule import schedule_primfunc
 from eqsat_layout.targets.cpu.target import make_target
 from eqsat_layout.tir.intrinsics import is_call

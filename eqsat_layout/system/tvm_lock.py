@@ -1,4 +1,4 @@
-"""Threads take turns: TVM keeps what it is building in global variables, where two threads spoil each other's work."""
+"""One lock for all that builds with TVM, which keeps what it is building in global variables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class _Turn:
+class _ForkSafeLock:
     """A lock of the process; a fork starts with one that nobody holds."""
 
     def __init__(self) -> None:
@@ -23,15 +23,15 @@ class _Turn:
         self.lock = threading.RLock()
 
 
-_TURN = _Turn()
+_LOCK = _ForkSafeLock()
 
 
 def one_at_a_time(function: Callable[P, R]) -> Callable[P, R]:
-    """``function``, but a thread that calls it while another is in one such waits; a thread may nest them."""
+    """``function``, but only one thread at a time is in any of these; a thread may nest them."""
 
     @wraps(function)
     def in_turn(*args: P.args, **kwargs: P.kwargs) -> R:
-        with _TURN.lock:
+        with _LOCK.lock:
             return function(*args, **kwargs)
 
     return in_turn

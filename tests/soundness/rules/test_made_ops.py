@@ -70,7 +70,9 @@ def moved_axis(x: Any, axis: Any) -> Iterator[Any]:
 
 def test_rules_written_in_python_are_fuzzed() -> None:
     assert_rules_sound(twice, cases=5)
-    with pytest.raises(AssertionError, match=r"(?s)test_made.py:\d+: rule 'moved_axis' is not sound.*relax.nn.softmax"):
+    with pytest.raises(
+        AssertionError, match=r"(?s)test_made_ops.py:\d+: rule 'moved_axis' is not sound.*relax.nn.softmax"
+    ):
         assert_rules_sound(moved_axis, cases=5)
 
 

@@ -17,8 +17,8 @@ from tvm import ir, relax, sym, tirx
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from eqsat_layout.errors import EqsatError
+from eqsat_layout.readers.onnx.element_moves import repeated
 from eqsat_layout.readers.onnx.graphs import nodes_of, opset_of
-from eqsat_layout.readers.onnx.moved import repeated
 from eqsat_layout.readers.onnx.resizes import resized
 from eqsat_layout.readers.onnx.slices import sliced
 
@@ -158,7 +158,7 @@ def check_meaning(op: str, inputs: Any, attributes: dict[str, Any]) -> None:
         raise EqsatError("RMSNormalization over all axes is not done")
 
 
-def mended_inputs(builder: relax.BlockBuilder, op: str, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
+def fixed_inputs(builder: relax.BlockBuilder, op: str, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
     """``inputs`` as the converter has to get them."""
     if op == "Expand":
         return type(inputs)(_expanded(inputs))

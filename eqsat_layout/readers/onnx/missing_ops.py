@@ -17,7 +17,7 @@ from eqsat_layout.readers.layers.determinants import determinant
 from eqsat_layout.readers.layers.extremes import extreme
 from eqsat_layout.readers.layers.fourier import of_windows, transformed
 from eqsat_layout.readers.layers.scattering import scattered
-from eqsat_layout.readers.onnx.moved import cache_with, image_of_windows
+from eqsat_layout.readers.onnx.element_moves import cache_with, image_of_windows
 from eqsat_layout.readers.onnx.pools import pooled_norms, pooled_with_places
 
 

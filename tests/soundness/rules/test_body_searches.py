@@ -10,10 +10,10 @@ from eqsat_layout.egraph.rules import rule_files
 from eqsat_layout.graph.borders import Part
 from eqsat_layout.graph.part_calls import part_calls
 from eqsat_layout.maps import Digit, IndexMap
+from eqsat_layout.soundness.rules.body_searches import searches
 from eqsat_layout.soundness.rules.instances import Instances
 from eqsat_layout.soundness.rules.rule_base import RuleBase, read_rule_base
 from eqsat_layout.soundness.rules.schema import OpCall
-from eqsat_layout.soundness.rules.sought import searches
 
 CHAIN = """
 (relation zero (Tensor))

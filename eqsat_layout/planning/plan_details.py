@@ -1,4 +1,4 @@
-"""What planned regions say of themselves beyond numbers: what they change, and their pictures.
+"""A plan in detail: what it changes, which kernels it becomes, and pictures of it.
 
 In: regions, the search that found them. Out: rows of changes, and the page; all of it worked out when asked for.
 """
@@ -36,8 +36,8 @@ _NUMBER = re.compile(r"^f\d+_")
 
 
 @dataclass(frozen=True)
-class Teller:
-    """Says what the regions of one search are."""
+class PlanDetails:
+    """Describes the planned regions of one search."""
 
     search: Search
 

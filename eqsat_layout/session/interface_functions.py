@@ -36,8 +36,8 @@ def interface_of(source: Source, *, any_address: bool, needs: tuple[str, ...]) -
     return Interface(source.entry, tuple(inputs), tuple(outputs), branches, any_address, extents, needs)
 
 
-def telling(source: Source, interface: Interface) -> tvm.IRModule:
-    """The module with the function :data:`TELLS`."""
+def with_interface(source: Source, interface: Interface) -> tvm.IRModule:
+    """The source's module, with the function :data:`TELLS` that returns ``interface``."""
     if any(str(var.name_hint) == TELLS for var in source.module.functions):
         raise MalformedModuleError(f"the module has a function {TELLS} already: that name is the session's")
     data = relax.const(np.frombuffer(interface.to_json().encode(), "uint8"))

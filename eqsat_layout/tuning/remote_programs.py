@@ -34,7 +34,7 @@ class Lender(Protocol):
 
 
 @dataclass(frozen=True)
-class ProgramThere:
+class RemoteProgram:
     """Run by TVM's virtual machine on a CPU."""
 
     remote: Lender
@@ -67,7 +67,7 @@ class ProgramThere:
 
 
 @dataclass(frozen=True)
-class KernelThere:
+class RemoteKernel:
     """One kernel by itself, on the same operands each time: caches of such devices are small."""
 
     remote: Lender

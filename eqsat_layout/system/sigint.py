@@ -1,4 +1,4 @@
-"""Processes that Ctrl-C leaves to those who started them.
+"""Child processes that do not get SIGINT: who started them ends them.
 
 A terminal sends it to all processes of a command, and each would print a traceback beside the one line of the command.
 """
@@ -13,8 +13,8 @@ from multiprocessing.process import BaseProcess
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
-    """What this thread starts here does not get SIGINT: it must be ended when this process ends."""
+def sigint_blocked() -> Iterator[None]:
+    """Processes started in this context do not get SIGINT; end them when this process ends."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # inherited, where a handler would not be
     try:
         yield
@@ -22,8 +22,8 @@ def undisturbed() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def start_undisturbed(process: BaseProcess) -> None:
-    """The same for a process of ``multiprocessing``."""
+def start_without_sigint(process: BaseProcess) -> None:
+    """Starts a process of ``multiprocessing`` that does not get SIGINT."""
     resource_tracker.ensure_running()  # which ``start`` would do, and then lets SIGINT through
-    with undisturbed():
+    with sigint_blocked():
         process.start()

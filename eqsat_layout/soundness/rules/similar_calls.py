@@ -17,10 +17,10 @@ from eqsat_layout.egraph.expressions import Expr, is_variable
 from eqsat_layout.errors import Refused
 from eqsat_layout.graph.graph import TensorType
 from eqsat_layout.graph.op_calls import parameters
+from eqsat_layout.soundness.rules.body_searches import is_text
 from eqsat_layout.soundness.rules.fitting_parts import Shape, Type
 from eqsat_layout.soundness.rules.ops import of_other_numbers, of_other_ranks, usual_call
 from eqsat_layout.soundness.rules.schema import KEPT, LARGEST, LARGEST_RANK, OpCall, drawn, random_type, takes
-from eqsat_layout.soundness.rules.sought import is_text
 
 _LIKE_ANOTHER = 0.7
 """How often an op has attributes of another of its name."""
@@ -57,7 +57,7 @@ class BodyClaims:
     around: Sequence[TensorType] = ()
 
 
-class AlikeCalls:
+class SimilarCalls:
     """Draws calls on tensors of ``shapes`` and ``dtype``, or on those that calls in ``good`` take."""
 
     def __init__(self, shapes: Sequence[Shape], dtype: str, good: Mapping[str, Sequence[OpCall]], rng: random.Random):

@@ -19,7 +19,7 @@ _MISMATCH: Final = re.compile(
 )
 
 
-def misfit(error: RuntimeError, specs: Sequence[TensorSpec], tensors: Sequence[Any]) -> InputError | None:
+def size_error(error: RuntimeError, specs: Sequence[TensorSpec], tensors: Sequence[Any]) -> InputError | None:
     """Where a size of a tensor is another one than the program needs it to be; ``None`` for any other ``error``."""
     found = _MISMATCH.search(str(error))
     if found is None:

@@ -1,4 +1,4 @@
-"""Calls that few draws find.
+"""A search for calls that are wanted but seldom drawn.
 
 In: the name of an op, and which calls are wanted. Out: one that is. A call that is refused for a reason that was not
 seen before is nearer than what came before it, and is changed in one place next; numbers in the reason (ranks, extents
@@ -40,7 +40,7 @@ _LENGTH = 120
 
 
 @dataclass
-class Climb:
+class CallSearch:
     """``calls``: one for each reason for which calls were refused. ``count``: of operands, if it has to be that."""
 
     name: str

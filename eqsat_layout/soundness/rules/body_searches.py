@@ -1,6 +1,6 @@
 """What the bodies of rules look for.
 
-In: a body. Out: :class:`Sought`: the terms that it is made of and the ops that it names, by the meanings of its
+In: a body. Out: :class:`BodySearch`: the terms that it is made of and the ops that it names, by the meanings of its
 relations, so that models can be made in which it matches. Relations without a meaning hold where a rule concludes them:
 its body is looked for in their place.
 """
@@ -27,7 +27,7 @@ _BODIES = 6
 
 
 @dataclass(frozen=True)
-class Sought:
+class BodySearch:
     """What a body looks for: ``named`` ops, ``equations`` of terms, and ``items``: which tensors are in which lists.
 
     ``typed``: terms, or ops whose results, are of a type; ``attributes`` of ops, each by its name, and what it is:
@@ -45,10 +45,10 @@ class Sought:
     held: tuple[tuple[str, str], ...] = ()
 
 
-def searches(base: RuleBase, rule: Rule) -> Iterator[tuple[str, Sought]]:
+def searches(base: RuleBase, rule: Rule) -> Iterator[tuple[str, BodySearch]]:
     """What a rule looks for, in one way after the other, each with a key of its own."""
     for number, body in enumerate(_unfolded(base, rule.body, _DEPTH)[:_BODIES]):
-        yield f"{rule.key}#{number}" if number else rule.key, sought_by(base, body)
+        yield f"{rule.key}#{number}" if number else rule.key, search_of(base, body)
 
 
 def _unfolded(base: RuleBase, body: tuple[Expr, ...], depth: int) -> list[tuple[Expr, ...]]:
@@ -74,7 +74,7 @@ def _bodies_for(base: RuleBase, rule: Rule, fact: tuple[Expr, ...], suffix: str)
             yield tuple(substitute(one, names) for one in rule.body)
 
 
-def sought_by(base: RuleBase, body: Sequence[Expr]) -> Sought:
+def search_of(base: RuleBase, body: Sequence[Expr]) -> BodySearch:
     """The terms that a body looks for, by the meanings of its relations, as far as these are conjunctions."""
     said = [formula for fact in body for formula in _said(base, fact, "", itertools.count())]
     named = [
@@ -88,7 +88,7 @@ def sought_by(base: RuleBase, body: Sequence[Expr]) -> Sought:
     whole = [(a, b) for a, b in equations if isinstance(b, tuple) and b[0] in _BUILT]
     for name, cells in lists.items():
         whole = [(a, made) for a, b in whole if isinstance(made := substitute(b, {name: cells}), tuple)]
-    return Sought(
+    return BodySearch(
         tuple(named),
         tuple(whole),
         tuple(items),
