@@ -1,7 +1,7 @@
-"""Sums of four products of bytes as one instruction of the CPU.
+"""Dot products of four bytes as one instruction (VNNI).
 
-In: calls of an op in scheduled PrimFuncs, scalar or in vectors. Out: LLVM's intrinsics for x86 (VPDPBUSD: Intel 64 and
-IA-32 Architectures Software Developer's Manual, volume 2), or shifts and products where a vector has no such size.
+In: calls of an op of our own in scheduled PrimFuncs, scalar or vector. Out: LLVM's intrinsics for x86 (VPDPBUSD: Intel
+64 and IA-32 Architectures Software Developer's Manual, volume 2), or shifts and products for vectors of other sizes.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ from eqsat_layout.targets.cpu.single.families.registry import FAMILIES
 from eqsat_layout.targets.cpu.single.joined_tiles import join_tiles
 from eqsat_layout.targets.cpu.single.lane_moves import move_lanes
 from eqsat_layout.targets.cpu.single.matrix_sums import write_out_combinations
-from eqsat_layout.targets.cpu.single.neighbours import neighbours_in_lanes
+from eqsat_layout.targets.cpu.single.neighbouring_iterations import neighbours_in_lanes
 from eqsat_layout.targets.cpu.single.order_axes import order_axes
 from eqsat_layout.targets.cpu.single.phases import in_phases
 from eqsat_layout.targets.cpu.single.prefetch import prefetch_panels

@@ -1,8 +1,8 @@
-"""Products of bytes that lie side by side, four in a word.
+"""Reductions over products of bytes as reductions over words of four bytes.
 
-In: a PrimFunc with a reduction of products of unsigned and signed bytes. Out: one over words of 32 bits, a quarter as
-many steps long, and the way back: it is scheduled as any product of 32 bits, and where that multiplies and adds, the
-CPU has one instruction for four bytes each (:mod:`eqsat_layout.targets.cpu.dot_products`).
+In: a PrimFunc with a reduction of products of unsigned and signed bytes. Out: one over words of 32 bits with a quarter
+of the steps, and the way back. It is scheduled like any 32-bit product; each multiply-add then becomes one instruction
+for four products (:mod:`eqsat_layout.targets.cpu.dot_products`).
 """
 
 from __future__ import annotations

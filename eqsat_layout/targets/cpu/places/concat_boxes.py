@@ -1,7 +1,7 @@
-"""What a kernel that computes nothing puts its operands together to.
+"""Recognises concats, in any layout.
 
-In: a PrimFunc. Out: the box of its result that each operand fills, for a concat in any layout. Only where the operands
-lie tells: no conditions are read, as an element that no operand has can only be read of one that has it.
+In: a PrimFunc. Out: the box of its result that each operand fills, if it only copies its operands there. Only the
+accesses are read and no conditions: an element that lies in none of the operands can't be read from one of them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from eqsat_layout.tir.intrinsics import is_choice
 from eqsat_layout.tir.structural import nodes_of
 
 
-def assembled(func: Any) -> dict[int, Box] | None:
+def boxes_in_concat(func: Any) -> dict[int, Box] | None:
     """By number of a parameter where it lies in the result, the last parameter; ``None`` for any other kernel."""
     blocks = [block for block in nodes_of(func.body, s_tir.SBlock) if block.iter_vars]
     stores = nodes_of(func.body, tirx.BufferStore)

@@ -1,8 +1,8 @@
-"""Loops over several cycles of a remainder are a loop of cycles around a loop of one.
+"""Splits a loop over several periods of ``v % m`` into a loop of periods and a loop of ``m`` steps.
 
-In: a PrimFunc of loops. Out: the same, without ``v % m`` of a loop's variable where both a condition and the place of a
-load have it. LLVM 22 takes such a load for one of consecutive elements, and leaves out the check that the remainder
-does not begin anew: the halves of a rotary embedding (``4 <= v % 8``) were multiplied by the cosines behind the table.
+In: a PrimFunc of loops. Out: the same, without ``v % m`` of a loop variable where both a condition and the index of a
+load have it. LLVM 22 takes such a load for a contiguous one, without a check that the remainder does not wrap around:
+the halves of a rotary embedding (``4 <= v % 8``) were multiplied by cosines from beyond the table.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _REMAINDERS: Final = (tirx.FloorMod, tirx.Mod)
 _KINDS: Final = (tirx.ForKind.SERIAL, tirx.ForKind.UNROLLED)
 
 
-def split_cycles() -> Any:
+def split_remainder_loops() -> Any:
     """A pass."""
     return primfunc_pass("SplitCycles", lambda func: func.with_body(_changed(func.body)))
 

@@ -1,7 +1,7 @@
-"""Vectors whose values are bound to names and made by what TVM has for one number only: choices by a condition, erf.
+"""Let-bound vectors of intrinsics that TVM has for scalars only: choices by a condition, erf.
 
-In: PrimFuncs with vectorised loops. Out: the same, in which such loops go one step after the other. TVM takes such
-calls apart lane by lane at the statement that makes them; a name bound there keeps the last lane's value for all.
+In: PrimFuncs with vectorised loops. Out: the same, with such loops serial. TVM scalarises such a call lane by lane at
+the statement that contains it; a ``Let`` around it would keep the last lane's value for all lanes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from eqsat_layout.tir.intrinsics import is_call
 from eqsat_layout.tir.structural import nodes_of, primfunc_pass, structural_map
 
 
-def bind_one_by_one() -> Any:
+def serialise_let_vectors() -> Any:
     """A pass, for before TVM's ``VectorizeLoop``."""
     return primfunc_pass("BindOneByOne", lambda func: func.with_body(structural_map(func.body, (tirx.For, _in_turn))))
 

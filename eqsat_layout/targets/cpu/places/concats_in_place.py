@@ -1,8 +1,8 @@
-"""Concats that copy nothing: who makes a part writes it where it belongs.
+"""Concats without copies: the kernels that make the parts write them into the result.
 
-In: a Relax module of ``call_tir`` calls. Out: the same, in which a tensor that others are put together to is there
-before its parts, whose kernels write into it one after the other (``call_tir_inplace``); others that read such a part
-read it there. What can't be written there is copied as before.
+In: a Relax module of ``call_tir`` calls. Out: the same, in which the result of a concat is allocated before its parts,
+whose kernels write into it one after the other (``call_tir_inplace``); other readers of a part read it there. Parts
+that can't be written in place are copied as before.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from tvm import relax, te, tirx
 
 from eqsat_layout.errors import Refused
 from eqsat_layout.passes.call_windows import KernelCall, calls_of
-from eqsat_layout.targets.cpu.places.assembled import assembled
 from eqsat_layout.targets.cpu.places.box import Box, in_boxes
+from eqsat_layout.targets.cpu.places.concat_boxes import boxes_in_concat
 
 _WORTH: Final = 0.25
 """Of the elements, which parts must have that are not copied any more."""
@@ -26,7 +26,7 @@ _WORTH: Final = 0.25
 _Boxes = Mapping[int, Box]
 
 
-def assemble_in_place(mod: tvm.IRModule) -> tvm.IRModule:
+def concat_in_place(mod: tvm.IRModule) -> tvm.IRModule:
     """``mod`` itself where nothing is put together. The input is not changed."""
     builder = relax.BlockBuilder(mod)
     kernels = _Kernels(mod, builder)
@@ -63,14 +63,14 @@ class _Kernels:
 
     def __init__(self, mod: tvm.IRModule, builder: Any) -> None:
         self._mod, self._builder = mod, builder
-        self._assembled: dict[Any, _Boxes | None] = {}
+        self._concat_boxes: dict[Any, _Boxes | None] = {}
         self._boxed: dict[Any, Any] = {}
 
-    def assembled(self, call: KernelCall) -> _Boxes | None:
+    def concat_boxes(self, call: KernelCall) -> _Boxes | None:
         """Where its operands lie in its result; ``None`` if it is not put together of these."""
-        if call.callee not in self._assembled:
-            self._assembled[call.callee] = assembled(self._mod[call.callee])
-        return self._assembled[call.callee]
+        if call.callee not in self._concat_boxes:
+            self._concat_boxes[call.callee] = boxes_in_concat(self._mod[call.callee])
+        return self._concat_boxes[call.callee]
 
     def boxed(self, callee: Any, boxes: _Boxes) -> Any:
         """The kernel over larger tensors; ``None`` where that is refused."""
@@ -101,7 +101,7 @@ def _planned(function: Any, kernels: _Kernels) -> _Plan:
     by_var = {call.var: call for call in calls}
     plan = _Plan()
     for call in calls:
-        boxes = kernels.assembled(call) if isinstance(call.var, relax.DataflowVar) else None
+        boxes = kernels.concat_boxes(call) if isinstance(call.var, relax.DataflowVar) else None
         if boxes is None:
             continue
         moves = {
@@ -130,7 +130,7 @@ def _users(
     if not isinstance(arg, relax.DataflowVar) or not all(var in by_var for var in found):
         return None
     users = [by_var[var] for var in found]
-    return None if any(kernels.assembled(user) for user in users) else users
+    return None if any(kernels.concat_boxes(user) for user in users) else users
 
 
 def _moves(

@@ -1,8 +1,8 @@
-"""Names of values that are given once only, and not to numbers.
+"""Every ``Let`` binds a variable of its own, and none binds a number.
 
-In: PrimFuncs in which an expression with names came to stand in several places, where it may have become another one in
-each. Out: the same with names of their own there, which is what TVM takes for granted and ``ConvertSSA`` leaves. TVM's
-analysis, which may look at one place twice, also refuses to learn twice that a name stands for a number.
+In: PrimFuncs in which an expression with a ``Let`` was copied to several places. Out: the same, with fresh variables in
+each copy, as TVM expects and its ``ConvertSSA`` does not do. TVM's analyzer may visit one place twice, and refuses to
+be told twice that a variable is a number.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tvm import tirx
 from eqsat_layout.tir.structural import nodes_of, primfunc_pass, structural_map_outermost, substitute
 
 
-def names_once() -> Any:
+def with_unique_lets() -> Any:
     """A pass."""
     return primfunc_pass("NamesOnce", _named_once)
 

@@ -8,7 +8,7 @@ from tvm import relax, tirx
 
 import eqsat_layout
 from eqsat_layout.graph.legalize import legalize
-from eqsat_layout.passes.own_sizes import with_own_sizes
+from eqsat_layout.passes.size_symbols import with_size_symbols
 from eqsat_layout.tir.structural import nodes_of
 
 
@@ -26,7 +26,7 @@ def test_a_reshape_along_other_axes_divides_by_symbols() -> None:
         builder.emit_func_output(made)
     mod = builder.get()
     (func,) = [f for name, f in legalize(mod).functions_items() if "reshape" in str(name.name_hint)]
-    divisors = [one.b for one in nodes_of(with_own_sizes(func).body, tirx.FloorDiv, tirx.FloorMod)]
+    divisors = [one.b for one in nodes_of(with_size_symbols(func).body, tirx.FloorDiv, tirx.FloorMod)]
     assert divisors
     assert not [one for one in divisors if nodes_of(one, tirx.FloorDiv, tirx.Add, tirx.Sub)]
 
@@ -45,4 +45,4 @@ def test_other_kernels_stay_as_they_are() -> None:
             made = builder.emit_output(relax.op.reshape(x, [n * 2, n]))
         builder.emit_func_output(made)
     (func,) = [f for f in legalize(builder.get()).functions.values() if isinstance(f, tvm.tirx.PrimFunc)]
-    assert with_own_sizes(func).same_as(func)
+    assert with_size_symbols(func).same_as(func)

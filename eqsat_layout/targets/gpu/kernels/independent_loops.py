@@ -1,7 +1,7 @@
-"""Loops whose iterations may run at once.
+"""Loops whose iterations are independent, so that they may run as work items.
 
-In: a statement without blocks. Out: those of its outer loops that may be work items: parallel ones by what they say,
-and any loop that every access of what is written follows, so that no two of its iterations meet in memory.
+In: a statement without blocks. Out: its outer loops that are independent: those marked parallel, and those whose
+variable every access to a written buffer depends on in such a way that no two iterations touch one element.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _BY_ADDRESS: Final = ("address_of", "tvm_access_ptr", "buffer_data", "call_exter
 
 
 @dataclass(frozen=True)
-class Apart:
+class IndependentLoops:
     """``loops`` may run at once; ``body`` is what each iteration of all of them does."""
 
     loops: tuple[Any, ...]
     body: Any
 
 
-def apart(statement: Any) -> Apart:
+def independent_loops(statement: Any) -> IndependentLoops:
     """Of loops that are nested with nothing between them, from the outside."""
     chain: list[Any] = []
     inner = statement
@@ -45,7 +45,7 @@ def apart(statement: Any) -> Apart:
     ]
     for loop in reversed([loop for loop in chain if loop not in free]):
         inner = tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, inner)
-    return Apart(tuple(free), inner)
+    return IndependentLoops(tuple(free), inner)
 
 
 def _is_known_before(loop: Any, chain: Sequence[Any]) -> bool:

@@ -1,9 +1,9 @@
-"""Kernels that divide by a size which is an expression, as ``n // 2 - 1``, take it as a symbol of their own.
+"""A symbol in place of a size that is an expression, in kernels that divide by it.
 
-In: a PrimFunc. Out: the same, in which such an extent of an operand is called by a new name, which the operand gives.
-Of a symbol TVM knows that it is not below 0, and what is divided by it after a product with it is simplified: a reshape
-that cuts other axes has no division left. Otherwise it writes each one out for all signs, one within the other, and its
-code generator needs minutes for them.
+In: a PrimFunc with an extent such as ``n // 2 - 1``. Out: the same, with a new symbol for the extent, whose value the
+operand's shape gives. TVM knows that a symbol is not negative, so it simplifies a product that is divided by it: a
+reshape that splits other axes needs no division. For an expression it writes nested divisions for every sign, which
+its code generator takes minutes for.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SUMS: Final = (tirx.Add, tirx.Sub, tirx.FloorDiv, tirx.FloorMod, tirx.Max, tirx
 _EXPRESSIONS: Final = (*_SUMS, tirx.Mul)
 
 
-def with_own_sizes(func: Any) -> Any:
+def with_size_symbols(func: Any) -> Any:
     """``func`` itself where it divides by no such size."""
     divisors = {
         tvm_ffi.StructuralKey(one.b)

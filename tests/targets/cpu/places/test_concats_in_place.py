@@ -19,9 +19,9 @@ from tvm_ffi import structural_equal
 
 from eqsat_layout.graph.legalize import legalize
 from eqsat_layout.notes import Notes
-from eqsat_layout.targets.cpu.places.assembled import assembled
 from eqsat_layout.targets.cpu.places.box import Box, in_boxes, out_of_boxes
-from eqsat_layout.targets.cpu.places.in_place import assemble_in_place
+from eqsat_layout.targets.cpu.places.concat_boxes import boxes_in_concat
+from eqsat_layout.targets.cpu.places.concats_in_place import concat_in_place
 from eqsat_layout.targets.registry import target
 
 Body = Callable[..., Any]
@@ -100,7 +100,7 @@ def test_results_are_the_same(name: str) -> None:
     body, shape, count = PROGRAMS[name]
     own = target({"kind": "llvm", "num-cores": 1})
     plain = relax.transform.FuseTIR()(legalize(program(body, shape)))
-    placed = assemble_in_place(plain)
+    placed = concat_in_place(plain)
     assert placed["main"].script().count("call_tir_inplace") == count
     relax.analysis.well_formed(placed)
     x = tvm.runtime.tensor(np.random.default_rng(1).standard_normal(shape).astype("float32"))
@@ -123,7 +123,7 @@ def test_a_concat_that_the_function_gives_as_it_is_stays() -> None:
     mod = legalize(program(lambda b, x: R.concat([step(b, x), step(b, x, 1)], 1), ROWS))
     whole = mod["main"].body.blocks[0].bindings[-1].var
     assert not isinstance(whole, relax.DataflowVar)
-    assert assemble_in_place(mod) is mod
+    assert concat_in_place(mod) is mod
 
 
 # ---- what is put together ----------------------------------------------------------------------------------------
@@ -163,11 +163,11 @@ def joined(x: T.Buffer((4, 2), "float32"), y: T.Buffer((3, 2), "float32"), z: T.
 
 @pytest.mark.parametrize("func", [overlapping, reversed_part, padded])
 def test_other_choices_are_no_concats(func: Any) -> None:
-    assert assembled(func) is None
+    assert boxes_in_concat(func) is None
 
 
 def test_places_are_read_off_the_accesses() -> None:
-    assert assembled(joined) == {
+    assert boxes_in_concat(joined) == {
         0: Box((4, 2), (1, 7, 2), (None, 0, 1), (0, 0, 0)),
         1: Box((3, 2), (1, 7, 2), (None, 0, 1), (0, 4, 0)),
     }

@@ -1,4 +1,4 @@
-"""Rows whose neighbours come from several places in turns: pixel shuffles, halves that are interleaved.
+"""Rows that interleave several runs of memory: pixel shuffles, halves put together element by element.
 
 In: a block whose value depends on the remainder of the place in the row. Out: statements that read each of these places
 in whole vectors and put the elements together; where channels lie in blocks, squares of them are transposed first.
@@ -28,7 +28,7 @@ _MOST_TURNS = 8
 _MOST_VECTORS = 64  # of the result that are made at once: straight code takes LLVM long
 
 
-def in_turns(block: Any, stage: Stage, machine: CpuMachine) -> LaneBody:
+def interleaved_rows(block: Any, stage: Stage, machine: CpuMachine) -> LaneBody:
     """The statements, for a tile of one vector of each place; refused where nothing takes turns."""
     return _Turns(block, stage, machine).body()
 

@@ -11,8 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tvm import te, tirx
 
-from eqsat_layout.targets.cpu.cycles import split_cycles
 from eqsat_layout.targets.cpu.lowering import pipeline_name
+from eqsat_layout.targets.cpu.remainder_loops import split_remainder_loops
 from eqsat_layout.targets.registry import target
 from eqsat_layout.tir.structural import nodes_of
 
@@ -53,7 +53,7 @@ def test_loops_without_such_a_condition_stay_as_they_are() -> None:
     c = te.placeholder((8,), "float32", name="c")
     func = te.create_prim_func([x, c, te.compute(x.shape, lambda j: x[j] * c[j % 8])])
     mod = tvm.IRModule({"main": tvm.s_tir.transform.LowerOpaqueBlock()(_opaque(func))["main"]})
-    assert len(nodes_of(split_cycles()(mod)["main"].body, tirx.For)) == 1
+    assert len(nodes_of(split_remainder_loops()(mod)["main"].body, tirx.For)) == 1
 
 
 def _opaque(func: Any) -> Any:

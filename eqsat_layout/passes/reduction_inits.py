@@ -1,8 +1,8 @@
-"""Reductions over as many elements as are known at run time only, which may be none.
+"""Initial values of reductions whose extent is known at run time only, and may be 0.
 
-In: scheduled PrimFuncs whose blocks still hold what their reductions begin with. Out: the same, which begin before a
-loop over nothing, too. TVM begins at the first step of the loop: where there is none, results would be memory that
-nobody wrote. Of loops of known extents :mod:`eqsat_layout.tir.empty_reductions` sees to that.
+In: scheduled PrimFuncs whose blocks still have their ``init``. Out: the same, with the results initialised before the
+loop. TVM initialises at the first step of the loop: a loop of no steps would leave memory that nobody wrote. Loops of
+constant extent are :mod:`eqsat_layout.tir.empty_reductions`' business.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from eqsat_layout.tir.structural import (
 )
 
 
-def begin_over_nothing() -> Any:
+def init_empty_loops() -> Any:
     """A pass, for serial loops before ``LowerInitBlock``."""
     return primfunc_pass("BeginOverNothing", _with_beginnings)
 

@@ -1,8 +1,8 @@
-"""Values with names, where TVM computes narrow floats in a wider type.
+"""``Let`` values in the passes by which TVM computes narrow floats in a wider type.
 
-In: ``BF16ComputeLegalize`` or ``FP8ComputeLegalize``, which do not look into the values that get names: what they left
-there read the bits of a bfloat16 as a whole number. Out: the pass, such that it sees these values. What is stored gets
-a name too, as the arithmetic that rounds it reads it several times.
+In: ``BF16ComputeLegalize`` or ``FP8ComputeLegalize``, which do not visit the values of ``Let``: what they leave there
+reads the bits of a bfloat16 as an integer. Out: the pass, with these values made visible to it. What is stored is
+bound by a ``Let`` too, as the arithmetic that rounds it reads it several times.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LET: Final = pure_op("let", "a variable, its value, and what is worked out of i
 _BIND: Final = pure_op("bind", "a variable and its value")
 
 
-def with_bound_values(legalize: Any) -> Any:
+def with_let_values(legalize: Any) -> Any:
     """``legalize`` for names too: narrow ones hold float32, and what gives values to names is calls meanwhile."""
     parts = [primfunc_pass("HideNames", _hidden), legalize, primfunc_pass("RevealNames", _revealed)]
     return tvm.transform.Sequential(parts)

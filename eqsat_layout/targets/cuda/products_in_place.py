@@ -1,4 +1,4 @@
-"""Products that write into what they are put together to, instead of a copy of each.
+"""Matrix products that write their result into a concat, instead of a copy of each.
 
 In: a module of unscheduled kernels, in which a kernel concatenates what others make. Out: the same, where each product
 that only such a kernel reads stores its part of the result by itself, what is done to it on the way included; what is
@@ -29,7 +29,7 @@ _TOGETHER: Final = 16
 """Bytes that a thread stores at once: parts begin at multiples of it."""
 
 
-def parts_in_place(mod: tvm.IRModule) -> tvm.IRModule:
+def products_in_place(mod: tvm.IRModule) -> tvm.IRModule:
     """``mod`` itself where nothing is put together."""
     builder = relax.BlockBuilder(mod)
     return with_calls(mod, builder, lambda function: _calls(mod, builder, function))
