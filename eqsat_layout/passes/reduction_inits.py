@@ -13,14 +13,7 @@ from typing import Any
 
 from tvm import ir, s_tir, tirx
 
-from eqsat_layout.tir.structural import (
-    changed_block,
-    changed_loop,
-    nodes_of,
-    primfunc_pass,
-    structural_map,
-    substitute,
-)
+from eqsat_layout.tir.structural import changed_block, changed_loop, nodes_of, primfunc_pass, structural_map, substitute
 
 
 def init_empty_loops() -> Any:
