@@ -47,7 +47,7 @@ class BenchOptions:
 
 @dataclass
 class Figures:
-    """Of one engine: seconds by round, and how far its results are from ours."""
+    """The figures of one engine: seconds by round, and how far its results are from ours."""
 
     rounds: list[float] = field(default_factory=list)
     difference: float = 0.0

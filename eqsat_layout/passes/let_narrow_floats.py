@@ -52,7 +52,7 @@ def _hidden(func: Any) -> Any:
 
 
 def _stored(store: Any) -> Any:
-    """With what TVM makes of a cast of float32, over a name."""
+    """The store with its value bound by a ``Let``, cast from float32 as TVM does it."""
     cast, dtype = store.value, str(store.value.ty.dtype)
     is_long = isinstance(cast, tirx.Cast) and not isinstance(cast.value, tvm.ir.TensorLoad | tvm.ir.Var)
     if not is_long or str(cast.value.ty.dtype) != _wide(dtype):

@@ -154,7 +154,7 @@ class PlanDetails:
         return tuple(found)
 
     def kept_back(self) -> Mapping[str, tuple[str, ...]]:
-        """By op the algorithms that were not offered because sizes are symbols."""
+        """The algorithms that were not offered because sizes are symbols, by op."""
         found: dict[str, dict[str, None]] = {}
         has_symbols = any(graph.symbols for graph in self.search.program.graphs)
         for refusal in self.not_offered() if has_symbols else ():

@@ -120,7 +120,7 @@ def summarise(choice: Choice) -> Plan:
 
 
 def _sum_written(regions: Sequence[Region], written: Sequence[float | None]) -> float | None:
-    """Of the whole program; None where no layouts are asked for."""
+    """The sum over the whole program; None where no layouts are asked for."""
     if all(cost is None for cost in written):
         return None
     pairs = zip(regions, written, strict=True)

@@ -21,7 +21,7 @@ from eqsat_layout.tir.structural import nodes_of
 
 
 def interface_of(source: Source, *, any_address: bool, needs: tuple[str, ...]) -> Interface:
-    """Of functions from tensors to tensors, also in tuples; :class:`MalformedModuleError` for others.
+    """The interface of a function from tensors to tensors, also in tuples; :class:`MalformedModuleError` for others.
 
     ``any_address``: tensors of the program that is built may begin anywhere. ``needs``: what its processor must have.
     """

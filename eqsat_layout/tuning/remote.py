@@ -102,7 +102,7 @@ class Remote:
             raise TargetError(f"{self}: does not answer at {url}:{port}: {reason_of(error)}") from error
 
     def _lent(self) -> tuple[str, int, str]:
-        """Where the tracker says that the device is, and the word that it is asked with.
+        """The address that the tracker gives for the device, and the key that it is asked with.
 
         The tracker is spoken to here, not through TVM's own client, which waits for a minute where nothing listens and
         for ever where nobody has the key.

@@ -82,11 +82,11 @@ class _Recurrence:
             self.others.append(self.peepholes)
 
     def tensor(self, name: str, value: Callable[[Any, Any], Any], wide: int | None = None) -> Any:
-        """Of shape (batch, ``wide``), as wide as the states if that is not said."""
+        """A tensor of shape (batch, ``wide``), by default as wide as the states."""
         return te.compute((self._batch, wide or self.hidden), value, name)
 
     def product(self, states: Any, name: str, first: int, wide: int) -> Any:
-        """Of the states with the weights of ``wide`` gates, the ``first`` on."""
+        """The product of the states with the weights of ``wide`` gates, from gate ``first`` on."""
         k = te.reduce_axis((0, self.hidden), "k")
         return self.tensor(name, lambda b, j: te.sum(states[b, k] * self.weights[k, first + j], axis=k), wide)
 

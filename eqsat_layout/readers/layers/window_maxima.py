@@ -16,7 +16,7 @@ from tvm import relax, te, tirx
 
 @dataclass(frozen=True)
 class Windows:
-    """Of each axis: size, stride, padding before, dilation, and how many there are."""
+    """The windows along each axis: size, stride, padding before, dilation, and their number."""
 
     sizes: Sequence[int]
     strides: Sequence[int]

@@ -243,7 +243,7 @@ def _first_of_sorted(builder: relax.BlockBuilder, inputs: Any, attributes: dict[
 
 
 def _remainder(builder: relax.BlockBuilder, inputs: Any) -> Any:
-    """With the sign of the divisor, also for infinite ones."""
+    """The remainder with the sign of the divisor, also for infinite divisors."""
     emit, zero = builder.emit, relax.const(0, str(inputs[0].ty.dtype))
     rest = emit(relax.op.mod(inputs[0], inputs[1]))
     is_other = emit(relax.op.not_equal(emit(relax.op.less(rest, zero)), emit(relax.op.less(inputs[1], zero))))
@@ -252,7 +252,7 @@ def _remainder(builder: relax.BlockBuilder, inputs: Any) -> Any:
 
 
 def _shifted(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any], convert: Any) -> Any:
-    """By as many bits as there are, or more, or by fewer than none: nothing is left but the sign, to the right."""
+    """A shift that is also defined by the type's bits or more, or by a negative number: 0, or to the right the sign."""
     emit, dtype = builder.emit, str(inputs[0].ty.dtype)
     none, most = relax.const(0, dtype), relax.const(int(tvm.DataType(dtype).bits) - 1, dtype)
     by = inputs[1]

@@ -83,7 +83,7 @@ def _smooths(attributes: dict[str, Any]) -> bool:
 
 
 def _sizes(inputs: Any, attributes: dict[str, Any]) -> tuple[list[float], list[int]]:
-    """By how much, and to how many, along each axis; nothing where that is not known."""
+    """Scales and resulting sizes along each axis; nothing where they are not known."""
     extents = list(inputs[0].ty.shape.values)
     given = [*inputs, None, None][:4]
     if not all(isinstance(e, tirx.IntImm) for e in extents):

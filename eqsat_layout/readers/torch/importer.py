@@ -226,14 +226,14 @@ class _Mended(_Base):  # type: ignore[misc]
         return made if beta is None else b.emit(relax.op.add(made, beta))
 
     def _where(self, node: Any) -> Any:
-        """Of two types, which torch brings to one."""
+        """``where`` of operands of two types, promoted to one as torch does it."""
         dtype = dtype_name(node.meta["val"].dtype)
         condition, one, other = self.retrieve_args(node)
         both = [_of_type(self.block_builder, value, dtype) for value in (one, other)]
         return self.block_builder.emit(relax.op.where(condition, *both))
 
     def _any(self, node: Any) -> Any:
-        """Of what is not 0, as a byte where bytes are given; TVM's takes the largest number for it."""
+        """Whether any element is not 0, as a byte for bytes; TVM's converter takes the maximum instead."""
         b, given = self.block_builder, list(self.retrieve_args(node))
         data, axes, keepdims = given + [None, False][len(given) - 1 :]
         dtype = str(data.ty.dtype)

@@ -111,7 +111,7 @@ def _neutral(reduce: str, dtype: str) -> Any:
 
 
 def _distances(b: relax.BlockBuilder, one: Any, other: Any, p: float, mode: Any = None) -> Any:
-    """Of all rows of one from all rows of another."""
+    """The distances of all rows of one tensor from all rows of another."""
     apart = b.emit(relax.op.subtract(b.emit(relax.op.expand_dims(one, -2)), b.emit(relax.op.expand_dims(other, -3))))
     size = b.emit(relax.op.abs(apart))
     dtype = str(one.ty.dtype)
@@ -285,7 +285,7 @@ def _smoothed(kind: str) -> Maker:
 
 
 def _number_of(op: Callable[[Any, Any], Any]) -> Maker:
-    """Of two, one of which may be NaN: the other one."""
+    """``op`` of two operands; of NaN and a number, the number (``fmin``, ``fmax``)."""
 
     def make(b: relax.BlockBuilder, one: Any, other: Any) -> Any:
         both = b.emit(op(one, other))

@@ -124,7 +124,7 @@ def add_lists(lexicon: Lexicon, rng: random.Random) -> None:
 
 
 def _add_constants(lexicon: Lexicon, rng: np.random.Generator) -> None:
-    """Of random numbers, and such as are 0 everywhere, on which much agrees."""
+    """Adds constants of random numbers, and constants that are 0 everywhere, on which much agrees."""
     shape, wide = lexicon.vocabulary.shape, lexicon.vocabulary.wide
     for number, (extents, bound) in enumerate(((shape, 8), (wide, 8), (shape, 0), (wide, 0))):
         array = rng.integers(-bound, bound + 1, extents).astype(np.float32) / 4

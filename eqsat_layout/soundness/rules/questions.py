@@ -123,7 +123,7 @@ class Questions:
 
 
 def _names_of_instances(lexicon: Lexicon) -> list[frozenset[str]]:
-    """Of each instance of a rule the names of its ops, views, pads and crops."""
+    """For each instance of a rule, the names of its ops, views, pads and crops."""
     parts = {part: name for name, part in lexicon.parts.items()}
     found = (one for instances in lexicon.vocabulary.instances.values() for one in instances)
     return [frozenset(cell if isinstance(cell, str) else parts[cell] for cell in one.values()) for one in found]

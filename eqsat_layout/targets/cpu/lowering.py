@@ -38,7 +38,7 @@ _INDEX_BITS: Final = 32
 
 
 def pipeline_name() -> str:
-    """Of the pipeline, registered with TVM."""
+    """The name under which the pipeline is registered with TVM."""
     compilation_pipeline.register_tir_pipeline(_PIPELINE, _pipeline)
     return _PIPELINE
 

@@ -59,7 +59,7 @@ class CpuTarget(Target):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """Of x86."""
+        """The features of x86 that kernels need."""
         return host.needs(self.tvm)
 
     @cached_property
@@ -82,7 +82,7 @@ class CpuTarget(Target):
 
     @property
     def version(self) -> str:
-        """Of the schedules and passes."""
+        """The version of the schedules and passes."""
         return source_digest(_KERNELS)
 
     @property
@@ -122,7 +122,7 @@ class CpuTarget(Target):
         return [algorithm for algorithm in ALGORITHMS if self.approx or not algorithm.approx]
 
     def roofline(self) -> Roofline:
-        """By the vector width, of one core: proportions matter and not seconds."""
+        """A roofline of one core, by its vector width: proportions matter and not seconds."""
         return default_costs(self.machine)
 
     def joins(self, op: Signature, operands: Sequence[Format | None], results: Sequence[Format | None]) -> bool:

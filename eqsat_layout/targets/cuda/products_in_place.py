@@ -36,7 +36,7 @@ def products_in_place(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def _calls(mod: tvm.IRModule, builder: Any, function: Any) -> Mapping[Any, Any]:
-    """By variable the calls in the place of those of a function."""
+    """The calls of a function after the change, by variable."""
     calls, readers = calls_of(function)
     made = {call.var: call for call in calls}
     found: dict[Any, Any] = {}
@@ -117,7 +117,7 @@ def _region(buffer: Any, indices: Sequence[Any]) -> Any:
 
 
 def _parts_of(mod: tvm.IRModule, whole: KernelCall) -> list[_Part]:
-    """Of what a call puts together, in order; none where it does something else."""
+    """The parts that a call concatenates, in order; none where it does something else."""
     func = mod[whole.callee]
     params = list(func.params)
     if len(params) != len(whole.args) + 1 or not all(_is_static(param) for param in params):

@@ -62,7 +62,7 @@ def shape_of(value: Any) -> list[Any]:
 
 
 def extent_of(value: Any, axis: int) -> int:
-    """Of one axis, as a number; :class:`EqsatError` where it is symbolic."""
+    """The extent of one axis, as a number; :class:`EqsatError` where it is symbolic."""
     extent = shape_of(value)[axis]
     if not isinstance(extent, tirx.IntImm):
         raise EqsatError(f"an operand of which axis {axis} is of unknown size is not done")
@@ -83,7 +83,7 @@ def array_of(value: Any, what: str) -> np.ndarray[Any, Any]:
 
 
 def results_of(made: Sequence[Any], attributes: dict[str, Any]) -> Any:
-    """As many as are asked for; those that are left out between them are None."""
+    """As many results as are asked for; those that are left out between them are None."""
     wanted = attributes["tvm_custom"]["num_outputs"]
     if wanted == 1:
         return made[0]

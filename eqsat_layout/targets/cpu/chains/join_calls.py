@@ -85,7 +85,7 @@ class _CallJoiner:
     _made: dict[Any, Any] = field(default_factory=dict)
 
     def joined(self, function: Any) -> dict[Any, Any]:
-        """By variable the call that gives it from now on; ``None``: it is not needed any more."""
+        """For each variable the call that defines it from now on; ``None``: it is not needed any more."""
         calls, readers = calls_of(function)
         return self._joined(_in_lines(calls, readers), readers)
 

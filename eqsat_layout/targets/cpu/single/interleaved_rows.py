@@ -138,7 +138,7 @@ class _Turns:
         return self._analyzer.simplify(substitute(index, {self._place: tirx.IntImm(str(self._place.ty.dtype), place)}))
 
     def _cut_outer(self) -> list[tuple[int, Any]]:
-        """Of each other axis how many neighbours are made at once, and the variable of what is left of it."""
+        """For each other axis, how many neighbours are made at once, and the variable of the outer part."""
         loads = nodes_of(self._store.value, tvm.ir.TensorLoad)
         crossed = [load for load in loads if any(depends_on(index, self._row.var) for index in load.indices[:-1])]
         lanes = [load.indices[-1] for load in crossed]

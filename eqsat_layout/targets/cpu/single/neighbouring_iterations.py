@@ -54,7 +54,7 @@ def _in_lanes(loop: Any, machine: CpuMachine) -> Any:
 
 
 def _inner_extent(loop: Any, extent: int) -> int:
-    """Of the fastest axis that the loop counts through, no longer than what lies in one row of memory."""
+    """The extent of the loop's fastest axis, no longer than one row of memory."""
     parts = [node for node in nodes_of(loop.body, tirx.FloorMod) if node.a.same_as(loop.loop_var)]
     sizes = [_number(node.b) for node in parts]
     rows = [_number(store.buffer.shape[-1]) for store in nodes_of(loop.body, tirx.BufferStore) if store.buffer.shape]
@@ -123,7 +123,7 @@ def _loops(body: Any, row: Any, lane: Any, sizes: tuple[int, int, int, int]) -> 
 
 
 def _renamed(body: Any) -> Any:
-    """With loop variables of its own: the same statements are there twice."""
+    """A copy with loop variables of its own, as the statement occurs twice."""
 
     def on_loop(loop: Any) -> Any:
         own = tvm.ir.Var(loop.loop_var.name, loop.loop_var.ty)

@@ -266,7 +266,7 @@ class _Kernel:
         return [index for index in range(int(sums.ty.shape[0])) if index // 2 % 2 == half]
 
     def _over_row(self, register: Any, half: int, combine: Callable[[Any, Any], Any]) -> list[Any]:
-        """Of the four threads that have a row."""
+        """A reduction over the four threads that hold a row."""
         lanes = number(LANES)
 
         def other(offset: int) -> Any:

@@ -26,7 +26,7 @@ Store: TypeAlias = Callable[[int, Any, Any, Callable[[Any], Any]], Any]
 
 
 def waiting_words(columns: int) -> int:
-    """Of shared memory, for the sums of a warp that are about to be stored."""
+    """Words of shared memory for the sums of a warp that are about to be stored."""
     return ROWS * (columns + _PAD)
 
 

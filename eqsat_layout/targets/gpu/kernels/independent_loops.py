@@ -30,7 +30,7 @@ class IndependentLoops:
 
 
 def independent_loops(statement: Any) -> IndependentLoops:
-    """Of loops that are nested with nothing between them, from the outside."""
+    """The independent ones of perfectly nested loops, from the outside in."""
     chain: list[Any] = []
     inner = statement
     while isinstance(inner, tirx.For) and inner.thread_binding is None:
@@ -111,7 +111,7 @@ class _Accesses:
         return factor > 0 and all(block.same_as(var) for block in blocks)
 
     def _factor(self, var: Any, index: Any) -> int:
-        """By which the index grows with the variable; 0 where that is not a number."""
+        """How much the index grows with the variable; 0 where that is not a number."""
         found = tvm.sym.detect_linear_equation(index, [var])
         return int(found[0]) if len(found) == 2 and isinstance(found[0], tirx.IntImm) else 0
 
