@@ -88,18 +88,17 @@ def make_offers(
         if not signature.symbols:
             for algorithm, module in alternatives_of(signature.computation, algorithms):
                 wanted.append(_Wanted(key, algorithm.name, module, algorithm.approx, growth=algorithm.growth))
-        for name in (signature.name, signature.rule_name):
-            if user is not None and name in user:
-                unused.pop(name, None)
-                added, graphs = _of_user(signature, name, user[name])
-                own += added
-                if graphs and signature.symbols:
-                    program.notes.append(
-                        f"{signature.name}: has symbolic sizes, so candidates that are graphs are left out"
-                    )
-                    graphs = []
+        name = next((name for name in (signature.name, signature.rule_name) if user is not None and name in user), None)
+        if user is not None and name is not None:
+            unused.pop(name, None)
+            added, graphs = _of_user(signature, name, user[name])
+            own += added
+            if graphs and signature.symbols:
+                program.notes.append(
+                    f"{signature.name}: has symbolic sizes, so candidates that are graphs are left out"
+                )
+            else:
                 wanted += graphs
-                break
         if own:
             layouts[key] = tuple(own)
     _check_unused(unused, {name for s in program.signatures.values() for name in (s.name, s.rule_name)})
