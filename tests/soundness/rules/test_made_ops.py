@@ -69,7 +69,7 @@ def moved_axis(x: Any, axis: Any) -> Iterator[Any]:
 
 
 def test_rules_written_in_python_are_fuzzed() -> None:
-    assert_rules_sound(twice, cases=5)
+    assert_rules_sound(twice, seconds=0.01)  # one model is always made, and has instances
     with pytest.raises(
         AssertionError, match=r"(?s)test_made_ops.py:\d+: rule 'moved_axis' is not sound.*relax.nn.softmax"
     ):
@@ -83,5 +83,5 @@ def test_made_ops_that_are_not_one_kernel_are_evaluated(tmp_path: Path) -> None:
         '(rule ((= y (Op k (Arg x (End)))) (is k "relax.cumsum") (attr k "axis" v) (default k "dtype"))\n'
         '      ((becomes y (Make "relax.cumsum" (+ "axis=" v) (Arg x (End))))) :ruleset logical :name "anew")\n'
     )
-    report = fuzz_rules([*rule_files(), path], Effort(cases=5, models=3), only=lambda r: r.file == str(path))
+    report = fuzz_rules([*rule_files(), path], Effort(cases=1, models=1), only=lambda r: r.file == str(path))
     assert report.rules[0].failures, report.rules[0].trouble
