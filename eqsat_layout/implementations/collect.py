@@ -109,8 +109,8 @@ def make_offers(
         if signature.flows and key not in silent and is_plain_contraction(_known(signature.computation))
     }
     read, inner = _read_graphs(program, wanted)
-    hearts = _hearts(read, program.signatures)
-    for key in sorted(hearts):
+    dominant = _dominant_ops(read, program.signatures)
+    for key in sorted(dominant):
         computation = program.signatures[key].computation
         found = () if computation is None else tuple(target.candidates(computation))
         layouts.update({key: found} if found else {})
@@ -119,7 +119,7 @@ def make_offers(
         read,
         frozenset(inner),
         _one_way(read, layouts),
-        frozenset(free | hearts),
+        frozenset(free | dominant),
         _growth(read),
         target,
         target,
@@ -189,7 +189,7 @@ def _layouts_of_user(signature: Signature, names: Sequence[str], where: str) -> 
     return [Candidate(" ".join(names), complete(signature.computation, frozen.operands, frozen.results))]
 
 
-def _hearts(graphs: Mapping[str, tuple[Alternative, ...]], signatures: Mapping[str, Signature]) -> set[str]:
+def _dominant_ops(graphs: Mapping[str, tuple[Alternative, ...]], signatures: Mapping[str, Signature]) -> set[str]:
     """The ops that do most of the work of a graph; the others take the layouts that these have.
 
     That is one op, or else all that multiply what comes from the operands: transforms have constant matrices.
@@ -218,14 +218,14 @@ def _one_way(graphs: Mapping[str, tuple[Alternative, ...]], layouts: Mapping[str
     ways: dict[str, set[str]] = {}
     for alternative in (a for own in graphs.values() for a in own):
         nodes = alternative.graph.nodes
-        hearts = {i for i, node in enumerate(nodes) if node.signature in layouts}
-        after, before = set(hearts), set(hearts)
+        dominant = {i for i, node in enumerate(nodes) if node.signature in layouts}
+        after, before = set(dominant), set(dominant)
         for i, node in enumerate(nodes):
             after |= {i} if after.intersection(node.inputs) else set()
         for i in reversed(range(len(nodes))):
             before |= set(nodes[i].inputs) if i in before else set()
         for i, node in enumerate(nodes):
-            if node.signature and i not in hearts and i != alternative.result:
+            if node.signature and i not in dominant and i != alternative.result:
                 way = "forward" if i in after and i not in before else "backward" if i in before else ""
                 ways.setdefault(node.signature, set()).add(way)
     return {key: way for key, (way, *others) in ((k, sorted(w)) for k, w in ways.items()) if way and not others}

@@ -75,10 +75,10 @@ def convolution_of(computation: Computation) -> Convolution | None:
 
 def _only_block(computation: Computation) -> Block | None:
     """The block that adds up, if there is one."""
-    hearts = [b for b in computation.blocks if b.is_contraction]
-    if len(hearts) != 1 or len(computation.operands) != 2 or len(computation.results) != 1:
+    contractions = [b for b in computation.blocks if b.is_contraction]
+    if len(contractions) != 1 or len(computation.operands) != 2 or len(computation.results) != 1:
         return None
-    (block,) = hearts
+    (block,) = contractions
     known = all(isinstance(e, int) for buffer in computation.buffers for e in buffer.shape)
     is_sum = len(block.stores) == 1 and len(block.reads) == 2 and _is_sum_of_products(block.stores[0].value)
     return block if known and is_sum and block.writes[0].buffer == computation.results[0] else None
