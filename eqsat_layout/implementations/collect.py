@@ -110,10 +110,7 @@ def make_offers(
     }
     read, inner = _read_graphs(program, wanted)
     dominant = _dominant_ops(read, program.signatures)
-    for key in sorted(dominant):
-        computation = program.signatures[key].computation
-        found = () if computation is None else tuple(target.candidates(computation))
-        layouts.update({key: found} if found else {})
+    layouts |= _layouts_of(dominant, program, target)
     return Offers(
         layouts,
         read,
@@ -124,6 +121,13 @@ def make_offers(
         target,
         target,
     )
+
+
+def _layouts_of(keys: Iterable[str], program: Program, target: Implementer) -> dict[str, tuple[Candidate, ...]]:
+    """What the target offers for the ops of these keys, where it offers anything."""
+    computations = {key: program.signatures[key].computation for key in sorted(keys)}
+    found = {key: tuple(target.candidates(c)) for key, c in computations.items() if c is not None}
+    return {key: candidates for key, candidates in found.items() if candidates}
 
 
 def _check_unused(names: Iterable[str], known: set[str]) -> None:
