@@ -7,7 +7,7 @@ import pytest
 from tvm import relax
 
 import eqsat_layout
-from eqsat_layout.readers.layers.window_maxima import Windows, maxima
+from eqsat_layout.readers.layers.window_maxima import Windows, window_maxima
 
 
 @pytest.mark.parametrize("size", [3, 1])
@@ -18,7 +18,7 @@ def test_each_lane_of_a_vector_has_its_own_choice(size: int) -> None:
     x = relax.Var("x", relax.TensorType([1, 1, 1, 8], "float32"))
     with builder.function("main", [x]):
         with builder.dataflow():
-            found = maxima(builder, x, Windows([1, size], [1, 1], [0, size // 2], [1, 1], [1, 8]))
+            found = window_maxima(builder, x, Windows([1, size], [1, 1], [0, size // 2], [1, 1], [1, 8]))
             result = builder.emit_output(relax.Tuple(found))
         builder.emit_func_output(result)
     row = np.array([5, 1, 2, 3, 9, 9, 0, 4], "float32")

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from tvm import relax, te, tirx
 
-from eqsat_layout.readers.layers.repeated_steps import Step, repeated
+from eqsat_layout.readers.layers.repeated_steps import Step, loop_over_steps
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def layer(builder: relax.BlockBuilder, one: Layer, x: Any, states: Sequence[Any]
         others.append(builder.emit(relax.op.astype(one.lengths, "int64")))
     if one.peepholes is not None:
         others.append(one.peepholes)
-    kernel = repeated(_step(one, _size(batch), hidden, dtype), _size(steps), is_reverse=one.reverse)
+    kernel = loop_over_steps(_step(one, _size(batch), hidden, dtype), _size(steps), is_reverse=one.reverse)
     types = [relax.TensorType([steps, batch, hidden], dtype)]
     types += [relax.TensorType([batch, hidden], dtype)] * len(states)
     called = builder.add_func(kernel, one.kind.split()[0].lower())

@@ -17,7 +17,7 @@ from tvm import ir, relax, sym, tirx
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from eqsat_layout.errors import EqsatError
-from eqsat_layout.readers.onnx.element_moves import repeated
+from eqsat_layout.readers.onnx.element_moves import tiled
 from eqsat_layout.readers.onnx.graphs import nodes_of, opset_of
 from eqsat_layout.readers.onnx.resizes import resized
 from eqsat_layout.readers.onnx.slices import sliced
@@ -191,7 +191,7 @@ def converted(builder: relax.BlockBuilder, op: str, inputs: Any, attributes: dic
     if op == "Mod" and not attributes.get("fmod") and not _is_whole(inputs[0]):
         return _remainder(builder, inputs)
     if op == "Tile" and isinstance(inputs[1], relax.ShapeExpr):
-        return repeated(builder, inputs[0], inputs[1])
+        return tiled(builder, inputs[0], inputs[1])
     if op == "TopK" and not isinstance(inputs[1], ir.GenericConst):
         return _first_of_sorted(builder, inputs, attributes)
     if op == "BitShift":

@@ -50,7 +50,7 @@ def image_of_windows(builder: relax.BlockBuilder, inputs: Any, attributes: dict[
     return builder.emit_te(image_from, data, primfunc_name_hint="col2im")
 
 
-def cache_with(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any]) -> Any:
+def cache_updated(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any]) -> Any:
     """``TensorScatter``: each batch's rows at the place that it says, around the end where that is asked for."""
     cache, update, starts = inputs[:3]
     rank = len(cache.ty.shape)
@@ -70,7 +70,7 @@ def cache_with(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, A
     return builder.emit_te(written, *given, primfunc_name_hint="tensor_scatter")
 
 
-def repeated(builder: relax.BlockBuilder, data: Any, times: Any) -> Any:
+def tiled(builder: relax.BlockBuilder, data: Any, times: Any) -> Any:
     """``Tile`` as often along each axis as sizes of the model say."""
     counts = list(times.values)
     shape = list(data.ty.shape.values)

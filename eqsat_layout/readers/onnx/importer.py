@@ -19,7 +19,7 @@ from eqsat_layout.readers.onnx import contrib, converter_fixes, missing_ops, pad
 from eqsat_layout.readers.onnx.equal_extents import with_equal_extents
 from eqsat_layout.readers.onnx.graphs import ConstantBudget, OnnxNodeError, graphs_of, named, names_read
 from eqsat_layout.readers.onnx.known_sizes import KnownSizes, as_operands, as_result
-from eqsat_layout.readers.onnx.suppression import kept
+from eqsat_layout.readers.onnx.suppression import non_max_suppression
 from eqsat_layout.readers.onnx.types import check_results
 
 
@@ -116,7 +116,7 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
     def _made_here(self, op_name: str, inputs: Any, attrs: Any, opset: int) -> Any:
         """The result of an op that TVM's frontend does not take; None for others."""
         if op_name == "NonMaxSuppression":
-            return kept(self.bb, inputs, attrs)
+            return non_max_suppression(self.bb, inputs, attrs)
         if pads.is_of_sizes(op_name, inputs):
             return self.bb.normalize(pads.converted(self.bb, inputs, attrs))
         if op_name in recurrent.KINDS:

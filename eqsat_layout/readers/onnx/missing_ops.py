@@ -15,9 +15,9 @@ from tvm import ir, relax, te, tirx
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.readers.layers.determinants import determinant
 from eqsat_layout.readers.layers.extremes import extreme
-from eqsat_layout.readers.layers.fourier import of_windows, transformed
+from eqsat_layout.readers.layers.fourier import fourier_transform, short_time_fourier_transform
 from eqsat_layout.readers.layers.scattering import scattered
-from eqsat_layout.readers.onnx.element_moves import cache_with, image_of_windows
+from eqsat_layout.readers.onnx.element_moves import cache_updated, image_of_windows
 from eqsat_layout.readers.onnx.pools import pooled_norms, pooled_with_places
 
 
@@ -152,12 +152,12 @@ _MAKERS: Final[dict[str, Callable[..., Any]]] = {
     "MaxPool": pooled_with_places,
     "LpPool": pooled_norms,
     "LpNormalization": _of_length_one,
-    "DFT": transformed,
-    "STFT": of_windows,
+    "DFT": fourier_transform,
+    "STFT": short_time_fourier_transform,
     "IsInf": _infinite,
     "ScatterElements": _scattered,
     "Col2Im": image_of_windows,
-    "TensorScatter": cache_with,
+    "TensorScatter": cache_updated,
     "Dropout": _all_kept,
     "EyeLike": _diagonal,
     "ReduceMax": lambda builder, inputs, attributes: _extreme(builder, inputs, attributes, is_max=True),

@@ -16,7 +16,7 @@ from eqsat_layout.readers.layers.extremes import extreme
 from eqsat_layout.readers.layers.padding import CONSTANT, padded
 from eqsat_layout.readers.layers.resampling import Filter, resampled
 from eqsat_layout.readers.layers.scattering import scattered
-from eqsat_layout.readers.layers.window_maxima import Windows, count, maxima
+from eqsat_layout.readers.layers.window_maxima import Windows, window_count, window_maxima
 from eqsat_layout.readers.torch.types import dtype_name
 
 Maker = Callable[..., Any]
@@ -157,10 +157,10 @@ def _max_pool(
     strides = _each(stride, rank) if stride else sizes
     extents = [int(e) if isinstance(e, tirx.IntImm) else e for e in list(data.ty.shape.values)[2:]]
     counts = [
-        count(extents[i], sizes[i], strides[i], 2 * paddings[i], dilations[i], is_ceil=ceil, before=paddings[i])
+        window_count(extents[i], sizes[i], strides[i], 2 * paddings[i], dilations[i], is_ceil=ceil, before=paddings[i])
         for i in range(rank)
     ]
-    return relax.Tuple(maxima(b, data, Windows(sizes, strides, paddings, dilations, counts)))
+    return relax.Tuple(window_maxima(b, data, Windows(sizes, strides, paddings, dilations, counts)))
 
 
 def _each(value: Any, rank: int) -> list[int]:
