@@ -57,8 +57,8 @@ def plan(
         refuse_overwriting(file, [path for path in (output, html) if path])
         shapes, assumed = parse_shapes(shape), parse_assumed(assume)
         from eqsat_layout.cli.stages import Stages
-        from eqsat_layout.planning.given import as_module
         from eqsat_layout.planning.pipeline import plan as make_plan
+        from eqsat_layout.planning.source_module import as_module
         from eqsat_layout.targets.lowering import prepared
         from eqsat_layout.targets.registry import target as target_of
 

@@ -27,7 +27,7 @@ from eqsat_layout.cli.engines import ENGINES, OWN, serve
 from eqsat_layout.cli.stages import Stages
 from eqsat_layout.errors import EqsatError, did_you_mean
 from eqsat_layout.report.text import format_seconds
-from eqsat_layout.system.undisturbed import start_undisturbed
+from eqsat_layout.system.sigint import start_without_sigint
 
 _REST: Final = 0.2
 """Seconds before every turn: threads of the engine before go on spinning for a while."""
@@ -47,7 +47,7 @@ class BenchOptions:
 
 @dataclass
 class Figures:
-    """Of one engine: seconds by round, and how far its results are from ours."""
+    """The figures of one engine: seconds by round, and how far its results are from ours."""
 
     rounds: list[float] = field(default_factory=list)
     difference: float = 0.0
@@ -67,7 +67,7 @@ class _Peer:
         self.pipe, theirs = context.Pipe()
         arguments = (name, options.file, options.shapes, options.seed, options.precision, theirs)
         self.process = context.Process(target=serve, args=arguments, daemon=True)
-        start_undisturbed(self.process)
+        start_without_sigint(self.process)
         theirs.close()
 
     def answer(self) -> Any:

@@ -34,7 +34,7 @@ class DemoNet:
         return f"ResNet-50 {self.batch}x3x{self.image}x{self.image}"
 
     def module(self) -> tvm.IRModule:
-        """With random weights, the same every time."""
+        """The network with random weights, the same every time."""
         return resnet50(self.batch, self.image, seed=self.seed, width=self.width, blocks=self.blocks)
 
     def input(self) -> npt.NDArray[np.float32]:

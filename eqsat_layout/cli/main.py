@@ -171,7 +171,7 @@ def optimize(
         refuse_overwriting(file, [destination, *([plan] if plan else []), *([html] if html else [])])
         layouts, shapes = parse_layouts(desired_layout or []), parse_shapes(shape)
         assumed = parse_assumed(assume)
-        from eqsat_layout.planning.given import as_module
+        from eqsat_layout.planning.source_module import as_module
         from eqsat_layout.targets.registry import target as target_of
 
         own = target_of(parse_target(target), approx=approx)

@@ -293,8 +293,8 @@ class Answers(PartAnswers):
         return tuple(complete(signature.computation, formats[:-1], formats[-1:]) for formats in made)
 
     def _meeting_flows(self, signature: Signature, fmt: Format, number: int, way: str) -> tuple[Flow, ...]:
-        """Within a graph that replaces an op: layouts come from its heart along ``way``; what comes from the other side
-        is met, each of the one with each of the other, and goes no further."""
+        """Within a graph that replaces an op: layouts come from its dominant op along ``way``; what comes from the
+        other side is met, each of the one with each of the other, and goes no further."""
         computation = signature.computation
         count = len(signature.operands)
         if computation is None or signature.is_tuple:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from eqsat_layout.errors import LayoutError, did_you_mean
 from eqsat_layout.graph.graph import Signature
 from eqsat_layout.maps import Format
-from eqsat_layout.tir.callbacks import CALLBACK_ATTRIBUTE, Direction, FlowCallback, FlowCallbacks, checked_flows
+from eqsat_layout.tir.callbacks import CALLBACK_ATTRIBUTE, Direction, FlowAsker, FlowCallback, FlowCallbacks
 from eqsat_layout.tir.flow import Flow, complete
 
 
@@ -35,16 +35,13 @@ class Spokesman:
         if computation is None or fmt.is_padded:
             return ()
         direction: Direction = "backward" if operand is None else "forward"
-        checked = checked_flows(
-            self.signature.name,
-            self.name,
+        asker = FlowAsker(
+            f"{self.signature.name}: flow callback {self.name!r}",
             self.callback,
-            [t.shape for t in self.signature.operands if t is not None],
-            [t.shape for t in self.signature.results if t is not None],
-            direction,
-            (result or 0) if operand is None else operand,
-            fmt.index_map,
+            tuple(t.shape for t in self.signature.operands if t is not None),
+            tuple(t.shape for t in self.signature.results if t is not None),
         )
+        checked = asker.ask(direction, (result or 0) if operand is None else operand, fmt.index_map)
         return tuple(complete(computation, flow.operands, flow.results) for flow in checked)
 
     def why_not(self, fmt: Format) -> str:

@@ -121,7 +121,7 @@ def _declared(command: Command) -> Iterator[tuple[str, Table]]:
 
 
 def _variants(form: Expr) -> Iterator[tuple[str, Table]]:
-    """Of ``(Sort (Variant columns... :option value)...)``."""
+    """The variants of ``(Sort (Variant columns... :option value)...)``."""
     for variant in form[1:]:
         if not isinstance(variant, str):
             names = _names(variant[1:])

@@ -209,7 +209,7 @@ class _InnerCosts:
         self._known: dict[StoreId, float] = {}
 
     def of(self, node: ENode) -> float:
-        """Of the operands of a node, each made in the cheapest way."""
+        """The cost of a node's operands, each made in the cheapest way."""
         return sum(self._store(child) for child in set(node.children) if self._is_inner[child[0]])
 
     def _store(self, store: StoreId) -> float:

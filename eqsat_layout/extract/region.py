@@ -77,5 +77,5 @@ class Region:
 
     @property
     def cost(self) -> float:
-        """Of what is taken."""
+        """The cost of what is taken."""
         return self.solution.cost if self.is_taken else self.input_cost

@@ -1,7 +1,7 @@
-"""Layout transforms whose TIR is not to be believed.
+"""Layout transforms that TVM lowers wrongly: rotations.
 
-In: an op. Out: whether its TIR means what the op says. TVM inverts rotations such as ``(i + 3) % 8`` wrongly, and its
-TIR for them loses elements.
+In: an op. Out: whether its TIR computes what the op says. TVM inverts rotations such as ``(i + 3) % 8`` wrongly, and
+its TIR for them loses elements.
 """
 
 from __future__ import annotations

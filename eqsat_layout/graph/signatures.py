@@ -254,7 +254,7 @@ def _analysed(raw: Signature, func: Any, frozen: Frozen | None, where: str) -> S
     view = view_map(computation) if computation is not None and frozen is None else None
     parts: tuple[Part, ...] = () if view is None else (view,)
     if computation is not None and frozen is None and view is None:
-        parts = parts_of(split_primfunc(func) or ())
+        parts = parts_of(split_primfunc(func, computation) or ())
     done = replace(raw, func=func, computation=computation, view=view, parts=parts, frozen=frozen)
     if done.is_moved and computation is None and frozen is not None and frozen.required:
         raise LayoutError(f"{where}: can't be frozen to other layouts, its TIR is not understood")

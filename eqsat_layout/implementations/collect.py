@@ -88,18 +88,17 @@ def make_offers(
         if not signature.symbols:
             for algorithm, module in alternatives_of(signature.computation, algorithms):
                 wanted.append(_Wanted(key, algorithm.name, module, algorithm.approx, growth=algorithm.growth))
-        for name in (signature.name, signature.rule_name):
-            if user is not None and name in user:
-                unused.pop(name, None)
-                added, graphs = _of_user(signature, name, user[name])
-                own += added
-                if graphs and signature.symbols:
-                    program.notes.append(
-                        f"{signature.name}: has symbolic sizes, so candidates that are graphs are left out"
-                    )
-                    graphs = []
+        name = next((name for name in (signature.name, signature.rule_name) if user is not None and name in user), None)
+        if user is not None and name is not None:
+            unused.pop(name, None)
+            added, graphs = _of_user(signature, name, user[name])
+            own += added
+            if graphs and signature.symbols:
+                program.notes.append(
+                    f"{signature.name}: has symbolic sizes, so candidates that are graphs are left out"
+                )
+            else:
                 wanted += graphs
-                break
         if own:
             layouts[key] = tuple(own)
     _check_unused(unused, {name for s in program.signatures.values() for name in (s.name, s.rule_name)})
@@ -110,21 +109,25 @@ def make_offers(
         if signature.flows and key not in silent and is_plain_contraction(_known(signature.computation))
     }
     read, inner = _read_graphs(program, wanted)
-    hearts = _hearts(read, program.signatures)
-    for key in sorted(hearts):
-        computation = program.signatures[key].computation
-        found = () if computation is None else tuple(target.candidates(computation))
-        layouts.update({key: found} if found else {})
+    dominant = _dominant_ops(read, program.signatures)
+    layouts |= _layouts_of(dominant, program, target)
     return Offers(
         layouts,
         read,
         frozenset(inner),
         _one_way(read, layouts),
-        frozenset(free | hearts),
+        frozenset(free | dominant),
         _growth(read),
         target,
         target,
     )
+
+
+def _layouts_of(keys: Iterable[str], program: Program, target: Implementer) -> dict[str, tuple[Candidate, ...]]:
+    """What the target offers for the ops of these keys, where it offers anything."""
+    computations = {key: program.signatures[key].computation for key in sorted(keys)}
+    found = {key: tuple(target.candidates(c)) for key, c in computations.items() if c is not None}
+    return {key: candidates for key, candidates in found.items() if candidates}
 
 
 def _check_unused(names: Iterable[str], known: set[str]) -> None:
@@ -190,7 +193,7 @@ def _layouts_of_user(signature: Signature, names: Sequence[str], where: str) -> 
     return [Candidate(" ".join(names), complete(signature.computation, frozen.operands, frozen.results))]
 
 
-def _hearts(graphs: Mapping[str, tuple[Alternative, ...]], signatures: Mapping[str, Signature]) -> set[str]:
+def _dominant_ops(graphs: Mapping[str, tuple[Alternative, ...]], signatures: Mapping[str, Signature]) -> set[str]:
     """The ops that do most of the work of a graph; the others take the layouts that these have.
 
     That is one op, or else all that multiply what comes from the operands: transforms have constant matrices.
@@ -219,14 +222,14 @@ def _one_way(graphs: Mapping[str, tuple[Alternative, ...]], layouts: Mapping[str
     ways: dict[str, set[str]] = {}
     for alternative in (a for own in graphs.values() for a in own):
         nodes = alternative.graph.nodes
-        hearts = {i for i, node in enumerate(nodes) if node.signature in layouts}
-        after, before = set(hearts), set(hearts)
+        dominant = {i for i, node in enumerate(nodes) if node.signature in layouts}
+        after, before = set(dominant), set(dominant)
         for i, node in enumerate(nodes):
             after |= {i} if after.intersection(node.inputs) else set()
         for i in reversed(range(len(nodes))):
             before |= set(nodes[i].inputs) if i in before else set()
         for i, node in enumerate(nodes):
-            if node.signature and i not in hearts and i != alternative.result:
+            if node.signature and i not in dominant and i != alternative.result:
                 way = "forward" if i in after and i not in before else "backward" if i in before else ""
                 ways.setdefault(node.signature, set()).add(way)
     return {key: way for key, (way, *others) in ((k, sorted(w)) for k, w in ways.items()) if way and not others}

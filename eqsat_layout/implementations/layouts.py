@@ -52,18 +52,18 @@ def layout_candidates(computation: Computation, blocking: Blocking) -> tuple[Can
     ``()`` for what is no contraction, or one that has no such axis, or is in blocks already. The operand that the other
     one multiplies (the weight) is packed so that a vector of it is contiguous.
     """
-    heart = _Heart.of(computation)
-    if heart is None:
+    contraction = _Contraction.of(computation)
+    if contraction is None:
         return ()
-    if heart.is_of_bytes(blocking.word):
-        heart = replace(heart, word=blocking.word)
+    if contraction.is_of_bytes(blocking.word):
+        contraction = replace(contraction, word=blocking.word)
     found: dict[Flow, Candidate] = {}
-    for name, fmt, block in heart.result_formats(blocking):
+    for name, fmt, block in contraction.result_formats(blocking):
         for flow in backward(computation, 0, fmt, contractions=True)[:1] or (None,):
-            candidate = heart.candidate(name, fmt, block, flow)
+            candidate = contraction.candidate(name, fmt, block, flow)
             if candidate is not None:
                 found.setdefault(candidate.flow, candidate)
-    dots = heart.dots()
+    dots = contraction.dots()
     if dots is not None:
         found.setdefault(dots.flow, dots)
     return tuple(found.values())
@@ -71,11 +71,11 @@ def layout_candidates(computation: Computation, blocking: Blocking) -> tuple[Can
 
 def is_plain_contraction(computation: Computation) -> bool:
     """It has channels in one axis, so that none of its operands lies in blocks that somebody chose already."""
-    return _Heart.of(computation) is not None
+    return _Contraction.of(computation) is not None
 
 
 @dataclass(frozen=True)
-class _Heart:
+class _Contraction:
     """The contraction block, the variable ``lane`` of the result's channels, and its reduced ``partner``.
 
     ``word``: elements of the partner that lie side by side in the weights, after the lanes (0: none do).
@@ -89,7 +89,7 @@ class _Heart:
     word: int = 0
 
     @staticmethod
-    def of(computation: Computation) -> _Heart | None:
+    def of(computation: Computation) -> _Contraction | None:
         blocks = [b for b in computation.blocks if b.is_contraction]
         if len(blocks) != 1 or len(computation.results) != 1 or len(computation.operands) < 2:
             return None
@@ -104,9 +104,9 @@ class _Heart:
         if pairs:
             # a product of matrices is symmetric: by convention the first operand is the data, the second the weight
             lane, partner, _ = min(pairs, key=lambda pair: (pair[2] in computation.operands[1:], -axes[pair[0]]))
-            return _Heart(computation, block, lane, axes[lane], partner)
+            return _Contraction(computation, block, lane, axes[lane], partner)
         if len(shared) == 1:  # depthwise: the channels of the result are those of the data
-            return _Heart(computation, block, shared[0], axes[shared[0]], None)
+            return _Contraction(computation, block, shared[0], axes[shared[0]], None)
         return None
 
     @property

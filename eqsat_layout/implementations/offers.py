@@ -53,7 +53,7 @@ class Offers:
     ``free``: contractions that also run in any order of the axes of each of their operands and of their result.
     ``inner``: keys that only graphs have.
     ``one_way``: of these, the ones through which layouts flow "backward" only (they feed an op that has layouts of its
-    own to offer) or "forward" only (they follow one): a graph takes its layouts from its hearts, and stays small.
+    own to offer) or "forward" only (they follow one): a graph takes its layouts from its dominant ops, and stays small.
     ``growth``: how many times the elements of its constants an op that only graphs have may make of them when it is
     folded. ``placement``: in which memories the target's kernels read and write. ``implementer``: who is asked for the
     offers of ops that rules make; None where nothing is offered.

@@ -65,12 +65,12 @@ class _Norm:
 
     @property
     def axis(self) -> int:
-        """Of the channels."""
+        """The axis of the channels."""
         return int(self.call.attrs.axis) % self.rank
 
     @property
     def rank(self) -> int:
-        """Of the tensor."""
+        """The rank of the tensor."""
         return int(self.source.ty.ndim)
 
     @cached_property
@@ -108,7 +108,7 @@ class _Norm:
 
 
 def _norms_of(function: Any) -> dict[Any, _Norm]:
-    """By the variable of the values."""
+    """The batch norms, by the variable of the values that they normalise."""
     bindings = nodes_of(function, relax.VarBinding)
     calls = {binding.var: binding.value for binding in bindings if isinstance(binding.value, ir.Call)}
     if not any(_is_constant_norm(call) for call in calls.values()):
@@ -222,7 +222,7 @@ def _constant(values: Any, dtype: Any) -> Any:
 
 
 def _layouts(call: Any) -> tuple[str, str] | None:
-    """Of the weights and of the result, if each letter is one axis."""
+    """The layouts of the weights and of the result, if each letter is one axis."""
     attrs = call.attrs
     if attrs is None or not hasattr(attrs, "kernel_layout"):
         return None

@@ -1,8 +1,8 @@
-"""Memory that is planned in one branch of an ``if`` and used in another, or behind it.
+"""Storage that is allocated in one branch of an ``if`` and used in the other branch, or after it.
 
-In: Relax functions whose memory TVM has planned. Out: the same, with such memory allocated where the function begins.
-TVM's planner gives memory that is free again to whoever asks next, and does not ask whether the branch that allocates
-it was taken: where it was not, the process ends.
+In: Relax functions whose memory TVM has planned. Out: the same, with such storage allocated at the start of the
+function. TVM's planner reuses free storage without asking whether the branch that allocates it is taken; where it is
+not, the process crashes.
 """
 
 from __future__ import annotations

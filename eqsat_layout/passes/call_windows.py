@@ -1,7 +1,7 @@
-"""Calls of a function that may become one: all but the last give nothing to others.
+"""Windows: consecutive calls that may become one kernel, as only the result of the last is used outside.
 
-In: a Relax function of ``call_tir`` calls. Out: its calls in order and who reads them; whether a window of
-them is closed; one PrimFunc of a window; the function with other calls in their places.
+In: a Relax function of ``call_tir`` calls. Out: its calls in order and their readers; whether a window is closed; one
+PrimFunc for a window; the function with other calls in place of windows.
 """
 
 from __future__ import annotations

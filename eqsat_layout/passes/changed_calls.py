@@ -1,7 +1,7 @@
-"""Functions with some of their calls changed.
+"""Applies a mutator to the functions that contain certain calls.
 
-In: a Relax module, which calls are concerned, and a mutator. Out: the module after the mutator has seen the functions
-of such calls; the others are as they were.
+In: a Relax module, which calls are concerned, and a mutator. Out: the module after the mutator has visited the
+functions of such calls; the others are as they were.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ def _has_denormals(function: Any) -> bool:
 
 
 def _bits(constant: Any) -> npt.NDArray[np.uint32]:
-    """Of its elements, flat; none if these are no float32."""
+    """The bits of its elements, flat; none if these are no float32."""
     is_float = isinstance(constant.value, tvm.runtime.Tensor) and str(constant.value.dtype) == "float32"
     return np.frombuffer(data_of(constant.value) if is_float else b"", "uint32")
 

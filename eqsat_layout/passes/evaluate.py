@@ -1,7 +1,7 @@
-"""The one way in which constant expressions are computed: in another process, which a fault may end.
+"""Evaluation of constant expressions, in another process, which a fault can't harm.
 
-In: a module whose ``main`` takes nothing and gives a tuple of tensors. Out: these tensors. Kernels are compiled as they
-are, for one core of this machine: most run once, in less time than it takes to schedule them.
+In: a module whose ``main`` takes nothing and returns a tuple of tensors. Out: these tensors. The kernels are compiled
+unscheduled, for one core of this machine: most run once, in less time than scheduling takes.
 """
 
 from __future__ import annotations

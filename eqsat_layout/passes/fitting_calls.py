@@ -1,9 +1,9 @@
-"""Kernels that are called only with what fits them, so that none has to look at its operands every time.
+"""Kernels without argument checks, where every call in the module is known to pass what fits.
 
-In: a Relax module. Out: the same, in which PrimFuncs carry a mark where every call passes what another call of the
-module makes, or a constant, of the very shape and dtype; and a pass of TVM's that leaves the checks of these away. They
-are most of what LLVM is given of a small kernel. What a caller from outside passes is looked at as before, and may
-begin at any address that an element may have.
+In: a Relax module. Out: the same, in which a PrimFunc is marked if each of its calls passes constants or results of
+other calls of the declared shape and dtype; and a TVM pass that leaves out the checks of marked PrimFuncs, which are
+most of the code of a small kernel. What a caller from outside passes is checked as before, and may begin at any address
+that is aligned for an element.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class Trapping:
             self._analyzer.bind(var, dom, allow_override=True)
 
     def may(self, division: Any) -> bool:
-        """Of integers, by what is in memory or counts, and may be 0 or -1."""
+        """The expression divides integers by a value from memory or a loop variable, which may be 0 or -1."""
         if isinstance(division.b, tirx.IntImm) or not is_integer(division) or not is_read(division.b, self._own):
             return False
         bounds = self._analyzer.const_int_bound(division.b)

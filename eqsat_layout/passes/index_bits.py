@@ -1,8 +1,8 @@
-"""Indices in fewer bits where they fit: TVM's ``NarrowDataType``, which stumbles over names of integers.
+"""Narrow indices: TVM's ``NarrowDataType`` for PrimFuncs that have a ``Let`` of an integer.
 
-In: PrimFuncs. Out: the same, with indices of so many bits. Of a name that an expression gives to a part of itself TVM
-finds one range before it reads the value of the name, and another one after, and takes this for a fault of its own. So
-those values are hidden from it meanwhile: any number may be one.
+In: PrimFuncs. Out: the same, with indices of fewer bits where they fit. For a ``Let`` inside of an expression, TVM
+computes one range of the variable before it has seen the value and another one afterwards, and fails on the difference.
+So the values are hidden from the pass, which then assumes nothing of them.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def _said(param: Any, operand: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _sizes(ty: Any) -> list[Any]:
-    """Of a tensor or a shape; of tuples those of all fields."""
+    """The extents of a tensor or a shape; for a tuple those of all fields."""
     if isinstance(ty, tvm.ir.TupleType):
         return [size for field in ty.fields for size in _sizes(field)]
     if isinstance(ty, relax.TensorType):

@@ -1,7 +1,7 @@
-"""Which calls of a module become which kernels, whatever joins them.
+"""Which calls of a module end up in which kernels, whatever fuses them.
 
-In: a legalised Relax module, and what a target made of it. Out: by kernel the calls that it stands for. The variables
-of the calls have names of their own for that, and groups of TVM's keep them.
+In: a legalised Relax module, and what a target made of it. Out: for each kernel the calls that it computes. Calls are
+tracked by unique names of their variables, which TVM's FuseOps keeps.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Small constant matrices whose elements a kernel may know.
+"""Small constant matrices, attached to the kernels that read them.
 
-In: a Relax module whose ``call_tir`` calls pass constants. Out: the same, in which PrimFuncs that get one and the same
-small matrix everywhere carry its elements, if many of these are zero: those of minimal filtering, for one. The operand
-stays, for kernels that don't look.
+In: a Relax module whose ``call_tir`` calls pass constants. Out: the same, in which a PrimFunc that gets the same small,
+mostly zero matrix from every call carries its elements as an attribute: the transforms of Winograd's algorithm, for
+one. The operand stays, for kernels that do not use the attribute.
 """
 
 from __future__ import annotations

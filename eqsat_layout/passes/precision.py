@@ -57,7 +57,7 @@ def _with(mod: tvm.IRModule, precision: str) -> tvm.IRModule:
 
 
 def _of_tensors(mod: tvm.IRModule) -> tvm.IRModule:
-    """With clips between tensors in place of numbers: ToMixedPrecision takes no others."""
+    """``clip`` with tensors in place of numbers, as ToMixedPrecision takes no others."""
 
     def on_call(call: Any) -> Any:
         if call.op != _CLIP or not all(isinstance(bound, tirx.IntImm | tirx.FloatImm) for bound in call.args[1:]):

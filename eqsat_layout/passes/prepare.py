@@ -14,13 +14,13 @@ from tvm import relax
 from eqsat_layout.notes import Notes
 from eqsat_layout.passes.batch_norms import fold_batch_norms
 from eqsat_layout.passes.broadcasts import skip_broadcasts
-from eqsat_layout.passes.byte_products import multiply_bytes
-from eqsat_layout.passes.byte_weights import keep_byte_weights
 from eqsat_layout.passes.circular_sizes import check_sizes
 from eqsat_layout.passes.fold_constants import fold_constants
 from eqsat_layout.passes.frozen_names import with_frozen_names
 from eqsat_layout.passes.known_shapes import write_known_shapes
 from eqsat_layout.passes.many_operands import join_in_steps
+from eqsat_layout.passes.quantised.byte_products import multiply_bytes
+from eqsat_layout.passes.quantised.byte_weights import keep_byte_weights
 from eqsat_layout.passes.summed_convolutions import sum_convolutions
 from eqsat_layout.passes.training import write_out_training
 from eqsat_layout.tir.structural import nodes_of

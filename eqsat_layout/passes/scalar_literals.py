@@ -88,7 +88,7 @@ def _integer(arg: Any) -> Any:
 
 
 def _float(arg: Any) -> Any:
-    """Of a normal number: what is made of zeros, infinities and NaN is not known before it runs."""
+    """A literal of a normal number; zeros, infinities and NaN stay operands, as folding them could change results."""
     data = _scalar(arg)
     if data is None or str(data.dtype) != "float32":
         return None

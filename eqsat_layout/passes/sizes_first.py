@@ -1,7 +1,7 @@
-"""Sizes before what is as large.
+"""Symbolic sizes are bound before the tensors whose shapes use them.
 
-In: Relax functions as TVM's FuseOps gives them, which puts a group where its operands are known and does not ask
-whether its sizes are. Out: the same, with the ``match_cast`` that says a symbol before what is made with it.
+In: Relax functions as TVM's FuseOps makes them: a group stands where its operands are defined, whether or not the
+symbols of its shape are. Out: the same, with each ``match_cast`` that binds a symbol before the symbol's first use.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Integers of 32 and 64 bits that wrap around, built by a code generator which tells LLVM that they never do.
+"""Wrap-around of 32-bit and 64-bit integers, which TVM's code generator tells LLVM can't happen.
 
-In: PrimFuncs just before code is generated. Out: the same, in which no sum, difference or product leaves the range of
-the type in which it is written. With "no wrap" LLVM takes ``(x - y) < 0`` for ``x < y``, and, of unsigned ones,
-``0 - x`` for 0.
+In: PrimFuncs just before code generation. Out: the same, in which no sum, difference or product overflows its type.
+Under "no wrap", LLVM rewrites ``(x - y) < 0`` as ``x < y``, and ``0 - x`` of unsigned integers as 0.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from eqsat_layout.graph.legalize import legalize
 from eqsat_layout.notes import Notes
 from eqsat_layout.passes.fold_constants import fold_constants
 from eqsat_layout.passes.marks import kernels_of, marked
-from eqsat_layout.system.turns import one_at_a_time
+from eqsat_layout.system.tvm_lock import one_at_a_time
 from eqsat_layout.targets.protocol import Target
 
 Marked = tuple[Any, Mapping[str, tuple[Graph, int]]]
@@ -67,17 +67,17 @@ class Built:
 
     @property
     def cost(self) -> float:
-        """Of all regions as they are built."""
+        """The cost of all regions as they are built."""
         return sum(region.cost for region in self.regions) - sum(kernel.saved for kernel in self.kernels)
 
     def last_parts(self, region: Region) -> Mapping[int, int]:
-        """By store of the steps of a region the last one of the same kernel."""
+        """For each store of a region's steps, the last store of the same kernel."""
         number = next(i for i, one in enumerate(self.regions) if one is region)
         own = [[store for one, store in kernel.parts if one == number] for kernel in self.kernels]
         return {store: stores[-1] for stores in own for store in stores}
 
     def written_costs(self, region: Region) -> dict[int, float]:
-        """Of the ops of a region as they are written, by their nodes."""
+        """The costs of a region's ops as they are written, by their nodes."""
         return {
             i: run_cost(self.signatures[n.signature], self.costs, region.input_fusion.fused(i, n.inputs))
             for i, n in enumerate(region.graph.nodes)

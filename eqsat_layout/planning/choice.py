@@ -18,7 +18,7 @@ from eqsat_layout.passes.evaluate import evaluate
 from eqsat_layout.passes.marks import marked
 from eqsat_layout.planning.built import Built, Marked
 from eqsat_layout.planning.search import Search
-from eqsat_layout.system.turns import one_at_a_time
+from eqsat_layout.system.tvm_lock import one_at_a_time
 
 
 @dataclass(frozen=True)

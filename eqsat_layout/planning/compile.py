@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import Any, Unpack
 
 from eqsat_layout.notes import Notes
-from eqsat_layout.planning.given import as_module
 from eqsat_layout.planning.options import Options, with_options_in_help
 from eqsat_layout.planning.programs import KnownPrograms
+from eqsat_layout.planning.source_module import as_module
 from eqsat_layout.system.collector import collector_paused
 from eqsat_layout.system.store import ArtefactStore
-from eqsat_layout.system.turns import one_at_a_time
+from eqsat_layout.system.tvm_lock import one_at_a_time
 from eqsat_layout.system.workers import workers
 from eqsat_layout.targets.registry import target as target_of
 

@@ -30,7 +30,7 @@ def surroundings() -> str:
 
 @cache
 def _package_digest() -> str:
-    """Of all code and rules of the package, and the versions of what it plans with."""
+    """A digest of all code and rules of the package, and of the versions of what it plans with."""
     digest = hashlib.sha256(f"{version('apache-tvm')} {version('egglog')}".encode())
     root = Path(__file__).parents[1]
     for path in sorted([*root.rglob("*.py"), *root.rglob("*.c"), *rules_dir().glob("*.egg")]):

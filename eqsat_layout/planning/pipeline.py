@@ -21,14 +21,14 @@ from eqsat_layout.errors import EqsatError, ValidationError
 from eqsat_layout.extract.region import Region
 from eqsat_layout.graph.graph import Program
 from eqsat_layout.planning.choice import Choice
-from eqsat_layout.planning.given import as_module
 from eqsat_layout.planning.joined_layouts import with_joins
 from eqsat_layout.planning.options import Options, with_options_in_help
 from eqsat_layout.planning.search import check_module, plan_regions, search_of
+from eqsat_layout.planning.source_module import as_module
 from eqsat_layout.planning.summary import summarise
 from eqsat_layout.report.plan import Plan
 from eqsat_layout.system.collector import collector_paused
-from eqsat_layout.system.turns import one_at_a_time
+from eqsat_layout.system.tvm_lock import one_at_a_time
 from eqsat_layout.targets.protocol import Target
 from eqsat_layout.targets.registry import target as target_of
 from eqsat_layout.validation.validate import validate

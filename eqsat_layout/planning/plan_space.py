@@ -58,7 +58,7 @@ class PlanSpace:
             return None  # these costs make something impossible that the plan is made of
 
     def _times(self) -> Counter[str]:
-        """Of alternatives to one op the one that runs an op most often counts: only one of them is chosen."""
+        """How often each op may run: of several alternatives to one op only one is chosen, so the maximum counts."""
         times = Counter(n.signature for s in self._regions for n in s.graph.nodes if n.signature)
         inner: Counter[str] = Counter()
         for key, alternatives in self.offers.graphs.items():

@@ -46,7 +46,7 @@ class KnownPrograms:
         return f"program {digest.hexdigest()}"
 
     def _version(self) -> str:
-        """Of the target's code, where that is not in this package."""
+        """The version of the target's code, where that is not in this package."""
         return "" if type(self.target).__module__.startswith("eqsat_layout.") else self.target.version
 
     def get(self, key: str | None, notes: Notes) -> Any | None:

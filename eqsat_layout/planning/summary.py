@@ -20,8 +20,8 @@ from eqsat_layout.graph.steps import Convert, Given, Run, Steps
 from eqsat_layout.maps import Format
 from eqsat_layout.planning.built import Built
 from eqsat_layout.planning.choice import Choice
+from eqsat_layout.planning.plan_details import PlanDetails
 from eqsat_layout.planning.search import Search
-from eqsat_layout.planning.told import Teller
 from eqsat_layout.report.changes import GONE
 from eqsat_layout.report.explain import ChosenOp, Explanation, StayingTransform
 from eqsat_layout.report.html.page import Summary, render
@@ -60,17 +60,17 @@ def _assumed_sizes(program: Program, assumed: Mapping[str, int]) -> Iterator[str
         )
 
 
-def _kept_back(teller: Teller) -> Iterator[str]:
+def _kept_back(details: PlanDetails) -> Iterator[str]:
     """What symbols kept from being offered."""
-    for op, algorithms in teller.kept_back().items():
+    for op, algorithms in details.kept_back().items():
         yield f"{op}: {', '.join(algorithms)} not offered, because sizes are known at run time only"
 
 
-def _gained_nothing(built: Built, search: Search, teller: Teller, said: Sequence[str]) -> Iterator[str]:
+def _gained_nothing(built: Built, search: Search, details: PlanDetails, said: Sequence[str]) -> Iterator[str]:
     """The rules of the user's that were applied without a trace in what is run, but for those that ``said`` speaks of
     already. Where an op is gone, a rule may be why, and nothing is said."""
     rules = [rule for rule in users_rules(search.commands) if not any(rule.label in note for note in said)]
-    if not rules or any(change.now == GONE for change in teller.changes(built)):
+    if not rules or any(change.now == GONE for change in details.changes(built)):
         return
     regions = built.regions
     behind = {label for region in regions if region.is_taken for one in region.reasons.choices for label in one.rules}
@@ -83,23 +83,23 @@ def _gained_nothing(built: Built, search: Search, teller: Teller, said: Sequence
 def summarise(choice: Choice) -> Plan:
     """The plan that was chosen."""
     regions, search, built = choice.regions, choice.search, choice.built
-    program, costs, teller = search.program, search.costs, Teller(search)
-    notes = [*program.notes, *_assumed_sizes(program, search.assumed), *_kept_back(teller)]
+    program, costs, details = search.program, search.costs, PlanDetails(search)
+    notes = [*program.notes, *_assumed_sizes(program, search.assumed), *_kept_back(details)]
     written = [_written_cost(region, program, costs) for region in regions]
     for region, cost in zip(regions, written, strict=True):
         notes += [*region.saturated.notes, *_desires(region, cost)]
-    notes += _gained_nothing(built, search, teller, notes)
+    notes += _gained_nothing(built, search, details, notes)
     return Plan(
         make_module=lambda: choice.module,
         cost=sum(r.cost for r in regions),
         input_cost=sum(r.input_cost for r in regions),
         written_cost=_sum_written(regions, written),
-        ops=tuple(dict.fromkeys(map(teller.full_name, program.signatures))),
+        ops=tuple(dict.fromkeys(map(details.full_name, program.signatures))),
         lower_bound=sum(min(r.solution.lower_bound, r.cost) for r in regions),
         transforms=tuple(
-            t for r in regions for t in (_kept_transforms(r, teller) if r.is_taken else _input_transforms(r, teller))
+            t for r in regions for t in (_kept_transforms(r, details) if r.is_taken else _input_transforms(r, details))
         ),
-        input_transforms=tuple(t for r in regions for t in _input_transforms(r, teller)),
+        input_transforms=tuple(t for r in regions for t in _input_transforms(r, details)),
         stats=Stats(
             ops=sum(r.graph.ops for r in regions),
             e_nodes=sum(r.saturated.e_nodes for r in regions),
@@ -111,36 +111,36 @@ def summarise(choice: Choice) -> Plan:
         ),
         notes=tuple(dict.fromkeys(notes)),
         changed=any(r.is_taken for r in regions),
-        refusals=lambda: _refusals(regions, teller),
-        told_changes=lambda: teller.changes(built),
-        told_kernels=lambda: tuple(teller.kernels(built)),
-        explained=lambda plan: _explanation(regions, program, teller, plan),
-        page=lambda title, plan: _page(title, plan, built, teller),
+        refusals=lambda: _refusals(regions, details),
+        told_changes=lambda: details.changes(built),
+        told_kernels=lambda: tuple(details.kernels(built)),
+        explained=lambda plan: _explanation(regions, program, details, plan),
+        page=lambda title, plan: _page(title, plan, built, details),
     )
 
 
 def _sum_written(regions: Sequence[Region], written: Sequence[float | None]) -> float | None:
-    """Of the whole program; None where no layouts are asked for."""
+    """The sum over the whole program; None where no layouts are asked for."""
     if all(cost is None for cost in written):
         return None
     pairs = zip(regions, written, strict=True)
     return sum(region.input_cost if cost is None else cost for region, cost in pairs)
 
 
-def _explanation(regions: Sequence[Region], program: Program, teller: Teller, plan: Plan) -> Explanation:
+def _explanation(regions: Sequence[Region], program: Program, details: PlanDetails, plan: Plan) -> Explanation:
     transforms: list[StayingTransform] = []
     choices: list[ChosenOp] = []
     for region in regions:
         if region.is_taken:
-            transforms += _staying(region, teller).values()
-            choices += _chosen(region, program, teller)
-    unchanged = tuple(_unchanged(regions, teller))
+            transforms += _staying(region, details).values()
+            choices += _chosen(region, program, details)
+    unchanged = tuple(_unchanged(regions, details))
     return Explanation(tuple(transforms), tuple(choices), plan.kernels, plan.cost, unchanged)
 
 
-def _unchanged(regions: Sequence[Region], teller: Teller) -> list[str]:
+def _unchanged(regions: Sequence[Region], details: PlanDetails) -> list[str]:
     """Why parts of the program are left as written."""
-    titles = teller.titles([r.graph for r in regions])
+    titles = details.titles([r.graph for r in regions])
     return [_why_unchanged(r, title) for r, title in zip(regions, titles, strict=True) if not r.is_taken]
 
 
@@ -151,11 +151,11 @@ def _why_unchanged(region: Region, title: str) -> str:
     return f"{title} is unchanged: none cheaper than as written, {cost}, was found; none can cost less than {bound}"
 
 
-def _staying(region: Region, teller: Teller) -> dict[int, StayingTransform]:
+def _staying(region: Region, details: PlanDetails) -> dict[int, StayingTransform]:
     """The copies of a region by their stores."""
     found: dict[int, StayingTransform] = {}
-    read = _TransformReader(region.graph.function, teller)
-    ops = {s.store: teller.op_name(s.signature) for s in region.steps.steps if isinstance(s, Run)}
+    read = _TransformReader(region.graph.function, details)
+    ops = {s.store: details.op_name(s.signature) for s in region.steps.steps if isinstance(s, Run)}
     for stay in region.reasons.stays():
         step = stay.step
         transform = read(Rewrite(_label(region, step.store), step.type, step.before, step.after))
@@ -186,16 +186,16 @@ def _users(steps: Steps, store: int) -> Iterator[int]:
                 yield from _users(steps, step.store)
 
 
-def _chosen(region: Region, program: Program, teller: Teller) -> Iterator[ChosenOp]:
+def _chosen(region: Region, program: Program, details: PlanDetails) -> Iterator[ChosenOp]:
     for choice in region.reasons.choices:
         operands, results = choice.step.layouts(program.signatures)
         yield ChosenOp(
             region.graph.function,
             _label(region, choice.step.store),
-            teller.op_name(choice.step.signature),
-            teller.names.operands(program.signatures[choice.step.signature], operands),
-            ", ".join(map(teller.names, results)),
-            teller.how(choice.step.signature, choice.origin),
+            details.op_name(choice.step.signature),
+            details.names.operands(program.signatures[choice.step.signature], operands),
+            ", ".join(map(details.names, results)),
+            details.how(choice.step.signature, choice.origin),
             choice.rules,
             choice.cost,
             choice.others,
@@ -207,16 +207,16 @@ def _label(region: Region, store: int) -> str:
     return region.graph.nodes[node].label if node >= 0 else "?"
 
 
-def _page(title: str, plan: Plan, built: Built, teller: Teller) -> str:
+def _page(title: str, plan: Plan, built: Built, details: PlanDetails) -> str:
     regions = built.regions
-    stays = [_staying(region, teller) if region.is_taken else {} for region in regions]
+    stays = [_staying(region, details) if region.is_taken else {} for region in regions]
     rows = [
         (t.transform.tensor, t.transform.layouts, t.transform.bytes, t.cost, t.reason)
         for own in stays
         for t in own.values()
     ]
-    pictures = teller.pictures(built, [{store: t.reason for store, t in own.items()} for own in stays])
-    figures, plain, unchanged = page_figures(plan), teller.names.plain, _unchanged(regions, teller)
+    pictures = details.pictures(built, [{store: t.reason for store, t in own.items()} for own in stays])
+    figures, plain, unchanged = page_figures(plan), details.names.plain, _unchanged(regions, details)
     return render(*pictures, Summary(title, figures, plan.changes, rows, plan.notes, plain, unchanged))
 
 
@@ -231,40 +231,40 @@ def _input_constant_bytes(region: Region) -> int:
     return int(sum(Format.row_major(ty.shape).elements() * dtype_bytes(ty.dtype) for ty in types))
 
 
-def _refusals(regions: Sequence[Region], teller: Teller) -> tuple[Refusal, ...]:
+def _refusals(regions: Sequence[Region], details: PlanDetails) -> tuple[Refusal, ...]:
     """What did not go through ops, or was not offered them: of the program's own, then of the steps of algorithms."""
     refused = [r for region in regions for r in region.saturated.refusals]
     own, inner = (
-        [_refusal(r, teller) for r in refused if (r.signature.key in teller.algorithms) is is_inner]
+        [_refusal(r, details) for r in refused if (r.signature.key in details.algorithms) is is_inner]
         for is_inner in (False, True)
     )
-    return tuple(dict.fromkeys([*own, *teller.not_offered(), *inner]))
+    return tuple(dict.fromkeys([*own, *details.not_offered(), *inner]))
 
 
-def _refusal(refused: RefusedFormat, teller: Teller) -> Refusal:
+def _refusal(refused: RefusedFormat, details: PlanDetails) -> Refusal:
     signature, number = refused.signature, refused.operand
     side = f"operand {number}" if number is not None else f"result {refused.result or 0}"
     fmt = refused.format
-    layout = teller.names(fmt) if number is None else teller.names.operand(signature, number, fmt)
-    return Refusal(teller.full_name(signature.key), side, fmt.index_map, refused.reason, layout)
+    layout = details.names(fmt) if number is None else details.names.operand(signature, number, fmt)
+    return Refusal(details.full_name(signature.key), side, fmt.index_map, refused.reason, layout)
 
 
-def _kept_transforms(region: Region, teller: Teller) -> Iterator[Transform]:
-    read = _TransformReader(region.graph.function, teller)
+def _kept_transforms(region: Region, details: PlanDetails) -> Iterator[Transform]:
+    read = _TransformReader(region.graph.function, details)
     for step in region.steps.steps:
         if isinstance(step, Convert) and not step.before.serves_as(step.after):
             yield read(Rewrite(_label(region, step.store), step.type, step.before, step.after))
 
 
-def _input_transforms(region: Region, teller: Teller) -> Iterator[Transform]:
-    return map(_TransformReader(region.graph.function, teller), region.input_rewrites)
+def _input_transforms(region: Region, details: PlanDetails) -> Iterator[Transform]:
+    return map(_TransformReader(region.graph.function, details), region.input_rewrites)
 
 
 class _TransformReader:
     """Rewrites as the report shows them; each distinct one is worked out once."""
 
-    def __init__(self, function: str, teller: Teller):
-        self._function, self._teller = function, teller
+    def __init__(self, function: str, details: PlanDetails):
+        self._function, self._details = function, details
         self._known: dict[Any, Transform] = {}
 
     def __call__(self, rewrite: Rewrite) -> Transform:
@@ -289,6 +289,6 @@ class _TransformReader:
             shape=rewrite.type.shape,
             dtype=rewrite.type.dtype,
             bytes=int(elements * dtype_bytes(rewrite.type.dtype)),
-            before=self._teller.names(before),
-            after=self._teller.names(after),
+            before=self._details.names(before),
+            after=self._details.names(after),
         )

@@ -14,8 +14,8 @@ from eqsat_layout.planning.options import Options
 from eqsat_layout.planning.pipeline import plan
 from eqsat_layout.report.plan import Plan
 from eqsat_layout.session.interface import Interface
+from eqsat_layout.session.interface_functions import interface_of, with_interface
 from eqsat_layout.session.known_file import without_sizes
-from eqsat_layout.session.telling import interface_of, telling
 from eqsat_layout.sources.program import Source
 from eqsat_layout.sources.source import source_of
 from eqsat_layout.targets.lowering import prepared
@@ -32,7 +32,7 @@ class SessionModel:
     def compiled(self) -> tuple[Any, Interface, list[str]]:
         """The executable, what it takes and gives, and what a person should know of it."""
         interface = interface_of(self._read, any_address=self._target.any_address, needs=self._target.needs)
-        module = telling(self._read, interface)
+        module = with_interface(self._read, interface)
         executable, notes = compiled_with_notes(module, self._target, without_sizes(self._options))
         return executable, interface, notes
 

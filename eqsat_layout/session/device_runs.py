@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
-from eqsat_layout.session.tensors import Array, given_back
+from eqsat_layout.session.tensors import Array, array_of
 from eqsat_layout.targets.gpu.host.device_program import DeviceProgram
 from eqsat_layout.targets.gpu.host.plan import flat
 from eqsat_layout.targets.gpu.host.runner import Runner
@@ -25,7 +25,7 @@ class DeviceRuns:
 
     def __call__(self, tensors: Sequence[Any]) -> list[Array]:
         """What the program makes of ``tensors``, tuples in order."""
-        arrays = [given_back(tensor, copied=False) for tensor in tensors]
+        arrays = [array_of(tensor, copied=False) for tensor in tensors]
         with self._lock:
             return list(flat([self._runner(*arrays, entry=self._entry)]))
 

@@ -14,7 +14,7 @@ import tvm_ffi
 from eqsat_layout.errors import InputError, did_you_mean
 from eqsat_layout.session.extents import Extent, check
 from eqsat_layout.session.interface import TensorSpec, described
-from eqsat_layout.session.tensors import Staging, is_of, taken
+from eqsat_layout.session.tensors import Staging, is_of, tensor_of
 
 
 def tensors_of(
@@ -42,7 +42,7 @@ def tensors_of(
         if any_address and is_of(value, spec):  # between runs of a network all of this is in no cache
             tensors.append(tvm_ffi.from_dlpack(value))
             continue
-        tensor = taken(value, spec, staging, any_address=any_address)
+        tensor = tensor_of(value, spec, staging, any_address=any_address)
         shape = tuple(map(int, tensor.shape))
         if shape != spec.shape:
             _check_shape(shape, spec, known)

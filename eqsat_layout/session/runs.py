@@ -15,7 +15,7 @@ import tvm_ffi
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.session.runtime import virtual_machine
-from eqsat_layout.session.tensors import Array, given_back, span, way_back
+from eqsat_layout.session.tensors import Array, array_of, span, way_back
 
 
 class Runs:
@@ -60,13 +60,13 @@ class Runs:
             first = self._first
             if self._branches or first is None:
                 self._first = None if self._branches else results
-                return [partial(given_back, copied=True)] * len(results)
+                return [partial(array_of, copied=True)] * len(results)
             taken = [span(tensor) for tensor in (*tensors, *first)]
             ways: list[Callable[[Any], Array]] = []
             for result in results:
                 own = span(result)
                 is_shared = any(_overlap(own, other) for other in taken)
-                ways.append(partial(given_back, copied=True) if is_shared else way_back(str(result.dtype)))
+                ways.append(partial(array_of, copied=True) if is_shared else way_back(str(result.dtype)))
                 taken.append(own)
             self._gives, self._first = ways, None
             return ways

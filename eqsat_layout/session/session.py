@@ -20,9 +20,9 @@ from eqsat_layout.session.feed import tensors_of
 from eqsat_layout.session.interface import TensorSpec
 from eqsat_layout.session.known_file import KnownFile
 from eqsat_layout.session.library import opened, written_to
-from eqsat_layout.session.misfits import misfit
 from eqsat_layout.session.runs import Runs
 from eqsat_layout.session.runtime import CPU
+from eqsat_layout.session.size_errors import size_error
 from eqsat_layout.session.tensors import Array, Staging
 from eqsat_layout.system.suffixes import COMPILED, kind_of, path_of
 from eqsat_layout.system.without_torch import without_torch
@@ -91,7 +91,7 @@ class Session:
         try:
             results = self._runs(tensors)
         except RuntimeError as error:
-            unfit = misfit(error, own.inputs, tensors)
+            unfit = size_error(error, own.inputs, tensors)
             if unfit is None:
                 raise
             raise unfit from error

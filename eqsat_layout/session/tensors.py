@@ -39,7 +39,7 @@ def is_of(value: Any, spec: TensorSpec) -> bool:
     return bool(value.dtype is _plain(spec.dtype) and value.flags.carray and value.size)
 
 
-def taken(value: Any, spec: TensorSpec, staging: Staging, *, any_address: bool = False) -> Any:
+def tensor_of(value: Any, spec: TensorSpec, staging: Staging, *, any_address: bool = False) -> Any:
     """``value`` as a tensor of TVM's, the same memory where that is dense and aligned: as its elements have to be, for
     ``any_address``. :class:`InputError` where it is of another dtype than ``spec`` says or lies on another device."""
     alignment = max(1, _size_of((), spec.dtype)) if any_address else ALIGNMENT
@@ -55,7 +55,7 @@ def taken(value: Any, spec: TensorSpec, staging: Staging, *, any_address: bool =
     return _of_array(array, spec, staging, alignment)
 
 
-def given_back(tensor: Any, *, copied: bool) -> Array:
+def array_of(tensor: Any, *, copied: bool) -> Array:
     """``tensor`` as an array, of memory of its own where it is ``copied``."""
     array: Array = way_back(str(tensor.dtype))(tensor)
     return array.copy() if copied else array

@@ -85,7 +85,7 @@ def _either(choice: _Choice, params: Sequence[Any], result: Any, other: Any) -> 
 
 
 class _Bindings:
-    """Of one branch, in their order."""
+    """The bindings of one branch, in their order."""
 
     def __init__(self) -> None:
         self._made: list[Any] = []

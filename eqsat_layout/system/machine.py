@@ -51,7 +51,7 @@ def _hardware() -> str:
 
 
 def _text(path: Path) -> str:
-    """Of a file of the system, where there is one."""
+    """The text of a file of the system, where there is one."""
     try:
         return path.read_text()
     except OSError:

@@ -22,7 +22,7 @@ import psutil  # noqa: F401  # TVM imports it in the thread that ends a process,
 from tvm.support.popen_pool import PopenWorker
 
 from eqsat_layout.errors import EqsatError
-from eqsat_layout.system.undisturbed import undisturbed
+from eqsat_layout.system.sigint import sigint_blocked
 from eqsat_layout.system.worker_process import command
 
 T = TypeVar("T")
@@ -50,7 +50,7 @@ class _Process(PopenWorker):  # type: ignore[misc]
         """As TVM's, but by a command of our own."""
         (answers, answering), (reading, jobs) = os.pipe(), os.pipe()
         ends = (reading, answering)
-        with undisturbed():
+        with sigint_blocked():
             self._proc = subprocess.Popen(command(*ends), pass_fds=ends)
         for end in ends:
             os.close(end)

@@ -114,12 +114,12 @@ class Target:
 
     @property
     def version(self) -> str:
-        """Of the code that makes its kernels: measurements and built kernels of another version are not used."""
+        """The version of the code that makes its kernels: measurements and kernels of another version are not used."""
         return source_digest(type(self).__module__)
 
     @property
     def cache_bytes(self) -> int:
-        """Of its last cache: operands are cold when so much else was touched since."""
+        """The bytes of its last-level cache: operands are cold when so much else was touched since."""
         return 32 << 20
 
     @property

@@ -44,7 +44,7 @@ def source_digest(module: str) -> str:
 
 
 def _digest_of_files(packages: list[str]) -> str:
-    """Of the bytes of all modules that the digest of code may depend on."""
+    """A digest of the bytes of all modules that the digest of code may depend on."""
     digest = hashlib.sha256(sys.version.encode())
     for package in packages:
         for root in _folders(package) or filter(None, [_file(package)]):

@@ -14,7 +14,7 @@ AXIS_GROUPS: Final = "eqsat_layout.axis_groups"
 
 
 def axis_groups(func: Any) -> dict[Any, tuple[int, ...]]:
-    """By parameter where its groups start; flat ones are left out."""
+    """Where the groups of each parameter start; flat parameters are left out."""
     said = func.attrs.get(AXIS_GROUPS) if func.attrs is not None else None
     if said is None:
         return {}

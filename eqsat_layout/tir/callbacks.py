@@ -75,34 +75,23 @@ class FlowCallbacks:
         return None if callback is None else (chosen, callback)
 
 
-def checked_flows(
-    op: str,
-    name: str,
-    callback: FlowCallback,
-    operands: Sequence[Shape],
-    results: Sequence[Shape],
-    direction: Direction,
-    index: int,
-    index_map: IndexMap,
-) -> tuple[Flow, ...]:
-    """What ``callback``, registered as ``name``, answers for ``op``, as flows without internal buffers.
-
-    Raises :class:`LayoutError`, naming the op and the callback, if it raises, or answers anything but complete maps of
-    the right shapes that agree with the one asked for.
-    """
-    asker = _Asker(f"{op}: flow callback {name!r}", tuple(operands), tuple(results))
-    return asker.ask(callback, direction, index, index_map)
-
-
 @dataclass(frozen=True)
-class _Asker:
+class FlowAsker:
+    """Asks ``callback`` about an op with operands and results of these shapes. ``where``: both of them, for errors."""
+
     where: str
+    callback: FlowCallback
     operands: tuple[Shape, ...]
     results: tuple[Shape, ...]
 
-    def ask(self, callback: FlowCallback, direction: Direction, index: int, index_map: IndexMap) -> tuple[Flow, ...]:
+    def ask(self, direction: Direction, index: int, index_map: IndexMap) -> tuple[Flow, ...]:
+        """What the callback answers, as flows without internal buffers.
+
+        Raises :class:`LayoutError`, naming the op and the callback, if it raises, or answers anything but complete maps
+        of the right shapes that agree with the one asked for.
+        """
         try:
-            answers = callback(self.operands, self.results, direction, index, index_map)
+            answers = self.callback(self.operands, self.results, direction, index, index_map)
             listed = [] if answers is None else list(islice(answers, MOST_ANSWERS + 1))
         except Exception as error:
             raise LayoutError(f"{self.where} raised {type(error).__name__}: {error}") from error

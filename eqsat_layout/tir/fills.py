@@ -12,7 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from eqsat_layout.maps import UNDEF, Fill, Format
 from eqsat_layout.tir.computation import Block, Computation, Value
 from eqsat_layout.tir.padding import plan_block, produced_fills
-from eqsat_layout.tir.scalars import ANYTHING, FINITE, Evaluator, Scalar, UnsafeError, held
+from eqsat_layout.tir.scalar_values import ANYTHING, FINITE, Scalar, UnsafeError, held
+from eqsat_layout.tir.scalars import Evaluator
 
 MOST_CANDIDATES = 5
 MOST_TUPLES = 24

@@ -20,7 +20,7 @@ from eqsat_layout.tir.fills import fills_for, fills_from, internal_fills
 from eqsat_layout.tir.padding import produced_fills as written_fills
 from eqsat_layout.tir.placement import FLAT, Placement, flat, placed_formats, why_not_placed
 from eqsat_layout.tir.spreading import completed_padding, padded_view, spread_padding
-from eqsat_layout.tir.transfer import Placing, RefusedError, covers, transfer
+from eqsat_layout.tir.transfer import MappedAccess, Placing, RefusedError, covers, transfer
 
 
 @dataclass(frozen=True)
@@ -307,10 +307,11 @@ class _MapSpread:
 
     def _transfer(self, block: Block, source: Access, target: Access) -> IndexMap:
         buffers = self.computation.buffers
-        shape, index_map = buffers[source.buffer].shape, self.maps[source.buffer]
-        buffer = buffers[target.buffer]
+        known = MappedAccess(source, buffers[source.buffer].shape, self.maps[source.buffer])
         pairs = self._pairs(block, source, target)
-        return transfer(block, source, shape, index_map, target, buffer, self.placing, self.aligns, pairs)
+        return transfer(
+            block, known, target, buffers[target.buffer], placing=self.placing, aligns=self.aligns, pairs=pairs
+        )
 
     def _pairs(self, block: Block, source: Access, target: Access) -> dict[int, int]:
         """The variables of ``target`` that take the places of variables of ``source``."""

@@ -16,7 +16,8 @@ from eqsat_layout.errors import LayoutError
 from eqsat_layout.maps import UNDEF, Fill, Format
 from eqsat_layout.tir.affine import Affine
 from eqsat_layout.tir.computation import Access, Block, Computation, Index, IterKind, Store
-from eqsat_layout.tir.scalars import ANYTHING, BOOL, FINITE, Evaluator, Interval, Kept, Scalar, UnsafeError, held
+from eqsat_layout.tir.scalar_values import ANYTHING, BOOL, FINITE, Interval, Kept, Scalar, UnsafeError, held
+from eqsat_layout.tir.scalars import Evaluator
 
 PadWidths = tuple[int, int]
 """How far an axis or a variable goes on before 0 and behind its extent."""

@@ -39,9 +39,12 @@ def read_primfunc(func: Any) -> LayoutRewrite | None:
     return parts[0] if parts and len(parts) == 1 else None
 
 
-def split_primfunc(func: Any) -> tuple[LayoutRewrite, ...] | None:
-    """The rewrites that ``func`` does one after the other, as few as they join to; ``None`` if it does more."""
-    computation = analyse(func)
+def split_primfunc(func: Any, computation: Computation | None = None) -> tuple[LayoutRewrite, ...] | None:
+    """The rewrites that ``func`` does one after the other, as few as they join to; ``None`` if it does more.
+
+    ``computation``: what :func:`analyse` read of it, where that is known.
+    """
+    computation = computation or analyse(func)
     if computation is None or len(computation.operands) != 1 or len(computation.results) != 1:
         return None
     steps = _chain(computation)

@@ -51,26 +51,34 @@ class _PhysicalAxis:
         return not self.digits and self.dim is None
 
 
+@dataclass(frozen=True)
+class MappedAccess:
+    """An access to a buffer of ``shape`` whose map is known."""
+
+    access: Access
+    shape: Sequence[Extent]
+    index_map: IndexMap
+
+
 def transfer(
     block: Block,
-    source: Access,
-    shape: Sequence[Extent],
-    index_map: IndexMap,
+    source: MappedAccess,
     target: Access,
     buffer: Buffer,
+    *,
     placing: Placing,
     aligns: bool,
     pairs: Mapping[int, int],
 ) -> IndexMap:
-    """The map of ``buffer``, accessed as ``target``, in step with ``index_map`` of the buffer accessed as ``source``.
+    """The map of ``buffer``, accessed as ``target``, that is in step with the map of the ``source``.
 
-    ``shape`` is the shape of the source buffer. ``aligns``: an operand that is broadcast keeps emptied axes, so that
+    ``aligns``: an operand that is broadcast keeps emptied axes, so that
     it still lines up with the result from the right. ``pairs``: variables of the source that the target does not have,
     and the variables of the target that take their places. Raises :class:`RefusedError`.
     """
-    slots = _iteration_slots(block, source, shape, index_map)
-    aligned = aligns and buffer.role is Role.OPERAND and _is_broadcast(block, source, target)
-    return _ToLayOut(block, source, target, buffer, slots, placing, aligned, pairs).index_map()
+    slots = _iteration_slots(block, source)
+    aligned = aligns and buffer.role is Role.OPERAND and _is_broadcast(block, source.access, target)
+    return _ToLayOut(block, source.access, target, buffer, slots, placing, aligned, pairs).index_map()
 
 
 def covers(block: Block, source: Access, target: Access, shape: Sequence[Extent]) -> bool:
@@ -85,7 +93,8 @@ def covers(block: Block, source: Access, target: Access, shape: Sequence[Extent]
 # ---- from the source's physical axes to digits of iteration variables ----
 
 
-def _iteration_slots(block: Block, access: Access, shape: Sequence[Extent], index_map: IndexMap) -> list[_PhysicalAxis]:
+def _iteration_slots(block: Block, source: MappedAccess) -> list[_PhysicalAxis]:
+    access, shape, index_map = source.access, source.shape, source.index_map
     slots: list[_PhysicalAxis] = []
     for row in index_map.dims:
         digits = [d for digit in row for d in _along_iters(block, access, shape[digit.axis], digit)]

@@ -29,7 +29,7 @@ from eqsat_layout.errors import TargetError
 from eqsat_layout.targets.protocol import Target
 from eqsat_layout.targets.registry import target as target_of
 from eqsat_layout.tuning.probe import Loaded
-from eqsat_layout.tuning.there import LOST, KernelThere, ProgramThere, closed, failure, reason_of
+from eqsat_layout.tuning.remote_programs import LOST, RemoteKernel, RemoteProgram, closed, failure, reason_of
 
 _ANSWER: Final = 5.0
 """Seconds within which a tracker answers."""
@@ -102,7 +102,7 @@ class Remote:
             raise TargetError(f"{self}: does not answer at {url}:{port}: {reason_of(error)}") from error
 
     def _lent(self) -> tuple[str, int, str]:
-        """Where the tracker says that the device is, and the word that it is asked with.
+        """The address that the tracker gives for the device, and the key that it is asked with.
 
         The tracker is spoken to here, not through TVM's own client, which waits for a minute where nothing listens and
         for ever where nobody has the key.
@@ -161,9 +161,9 @@ class RemoteRunner:
             device = session.cpu(0) if alone is None else session.device(self.target.kind)
             module = session.load_module(name)
             if alone is not None:
-                return KernelThere(self.remote, session, device, module, alone, operands)
+                return RemoteKernel(self.remote, session, device, module, alone, operands)
             machine = relax.VirtualMachine(module, device)
-            return ProgramThere(self.remote, session, machine, [tvm.runtime.tensor(a, device) for a in operands])
+            return RemoteProgram(self.remote, session, machine, [tvm.runtime.tensor(a, device) for a in operands])
         except LOST as error:
             raise failure(self.remote, session, error) from error
         except BaseException:

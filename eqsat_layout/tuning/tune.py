@@ -22,9 +22,9 @@ from eqsat_layout.extract.region import Region
 from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.maps import Format
 from eqsat_layout.notes import Notes, first_line
-from eqsat_layout.planning.given import as_module
 from eqsat_layout.planning.options import Options
 from eqsat_layout.planning.plan_space import PlanSpace
+from eqsat_layout.planning.source_module import as_module
 from eqsat_layout.targets.registry import target as target_of
 from eqsat_layout.tuning.interrupts import watched_interrupts
 from eqsat_layout.tuning.jobs import Formats, Job, contractions, ops_without_job, plan_jobs

@@ -39,7 +39,7 @@ class Range:
 
     @staticmethod
     def of(values: Any) -> Range:
-        """Of numbers that are there. :class:`Rounding` for NaN."""
+        """The range of these numbers. Raises :class:`Rounding` for NaN."""
         array = np.asarray(values).astype("float64")
         if np.isnan(array).any():
             raise Rounding("NaN")
@@ -145,7 +145,7 @@ class _Function:
         return total.within(str(buffer.ty.dtype))
 
     def value(self, expr: Any) -> Range:
-        """Of an expression."""
+        """The range of an expression's values."""
         kind = type(expr)
         if kind in (tirx.IntImm, tirx.FloatImm):
             return Range.of(expr.value)
@@ -203,7 +203,7 @@ def _product(a: Range, b: Range) -> Range:
 
 
 def _quotient(a: Range, b: Range) -> Range:
-    """By a power of two."""
+    """A quotient by a power of two."""
     if b.low != b.high or b.size != b.unit:
         raise Rounding("a division")
     return _product(a, Range(1 / b.low, 1 / b.high, 1 / b.unit))

@@ -16,7 +16,7 @@ from eqsat_layout.models.resnet import resnet50
 from eqsat_layout.notes import Notes
 from eqsat_layout.passes.all_calls import is_tir_call
 from eqsat_layout.passes.fuse import fuse
-from eqsat_layout.planning.told import LAYOUT_TRANSFORM
+from eqsat_layout.planning.plan_details import LAYOUT_TRANSFORM
 from eqsat_layout.report.plan import Plan
 from eqsat_layout.system.store import LIMIT_VARIABLE
 from eqsat_layout.targets.cpu.target import CpuTarget

@@ -11,7 +11,7 @@ import sys
 import time
 from typing import Any
 
-from eqsat_layout.system.undisturbed import start_undisturbed
+from eqsat_layout.system.sigint import start_without_sigint
 from eqsat_layout.system.workers import WorkerError, Workers
 
 
@@ -71,7 +71,7 @@ def test_it_is_where_processes_are_of_multiprocessing() -> None:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=say_blocked, args=(theirs,), daemon=True)
-    start_undisturbed(process)
+    start_without_sigint(process)
     assert ours.recv() == (process.pid, True)
     assert blocked(0) == (os.getpid(), False)
     process.join()

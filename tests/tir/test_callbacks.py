@@ -10,7 +10,7 @@ from tvm import relax
 
 from eqsat_layout.errors import LayoutError
 from eqsat_layout.maps import Digit, Format, IndexMap
-from eqsat_layout.tir.callbacks import CALLBACK_ATTRIBUTE, Direction, FlowCallbacks, checked_flows
+from eqsat_layout.tir.callbacks import CALLBACK_ATTRIBUTE, Direction, FlowAsker, FlowCallbacks
 
 SHAPE = (4, 6)
 TURNED = IndexMap.permutation(SHAPE, [1, 0])
@@ -22,7 +22,8 @@ def same_map(operands: Any, results: Any, direction: Direction, index: int, inde
 
 
 def ask(callback: Any, direction: Direction = "backward") -> Any:
-    return checked_flows("my_op", "mine", callback, [SHAPE, SHAPE], [SHAPE], direction, 0, TURNED)
+    asker = FlowAsker("my_op: flow callback 'mine'", callback, (SHAPE, SHAPE), (SHAPE,))
+    return asker.ask(direction, 0, TURNED)
 
 
 @pytest.mark.parametrize("direction", ["backward", "forward"])

@@ -17,10 +17,11 @@ from tir.helpers import legal, understood
 from tvm import relax, te, tirx
 
 from eqsat_layout.maps import UNDEF, Fill
-from eqsat_layout.tir import scalars
 from eqsat_layout.tir.computation import Value
 from eqsat_layout.tir.fills import evaluate_fill
-from eqsat_layout.tir.scalars import ANYTHING, BOOL, FINITE, Evaluator, Interval, Kept, Scalar, UnsafeError, held
+from eqsat_layout.tir.scalar_functions import FUNCTIONS
+from eqsat_layout.tir.scalar_values import ANYTHING, BOOL, FINITE, Interval, Kept, Scalar, UnsafeError, held
+from eqsat_layout.tir.scalars import Evaluator
 
 op = relax.op
 
@@ -87,7 +88,7 @@ def test_positions_and_symbols_are_not_known() -> None:
 
 
 EXACT_POINTS = sorted(
-    name for name, function in scalars._FUNCTIONS.items() if "points" in inspect.getclosurevars(function).nonlocals
+    name for name, function in FUNCTIONS.items() if "points" in inspect.getclosurevars(function).nonlocals
 )
 
 
@@ -99,7 +100,7 @@ def test_points_that_count_as_exact_are_so_here() -> None:
     module: dict[str, Any] = {}
     wanted: dict[str, Any] = {}
     for name in EXACT_POINTS:
-        points = inspect.getclosurevars(scalars._FUNCTIONS[name]).nonlocals["points"]
+        points = inspect.getclosurevars(FUNCTIONS[name]).nonlocals["points"]
         x = te.placeholder((len(points),), "float32", "x")
         module[name] = te.create_prim_func([x, pointwise(x, getattr(tirx, name))]).with_attr("global_symbol", name)
         wanted[name] = points

@@ -28,7 +28,7 @@ from eqsat_layout.targets.registry import target
 from eqsat_layout.tuning.measure import measure_kernel, op_kernel
 from eqsat_layout.tuning.probe import Probe
 from eqsat_layout.tuning.remote import Remote, RemoteRunner
-from eqsat_layout.tuning.there import copied
+from eqsat_layout.tuning.remote_programs import copied
 from eqsat_layout.tuning.tune import tune
 
 pytest.importorskip("tornado", reason="TVM's RPC tracker is made with tornado")

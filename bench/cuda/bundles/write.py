@@ -33,7 +33,7 @@ from eqsat_layout.errors import EqsatError
 from eqsat_layout.graph.skeleton import Skeleton
 from eqsat_layout.notes import Notes
 from eqsat_layout.planning.compile_anew import compile_anew
-from eqsat_layout.planning.given import as_module
+from eqsat_layout.planning.source_module import as_module
 from eqsat_layout.targets.cuda.host.executable import CudaProgram
 from eqsat_layout.targets.cuda.target import CudaTarget
 from eqsat_layout.targets.registry import target as target_of

@@ -13,11 +13,12 @@ from dataclasses import replace
 from eqsat_layout.extract.solver.expand import solution
 from eqsat_layout.extract.solver.greedy import greedy_choices
 from eqsat_layout.extract.solver.ilp import improve
+from eqsat_layout.extract.solver.narrowing import beam, weaken
 from eqsat_layout.extract.solver.order import elimination_order
 from eqsat_layout.extract.solver.problem import ExtractionError, Problem, Solution, SolverStats, check
 from eqsat_layout.extract.solver.reduce import Reduced, reduce
 from eqsat_layout.extract.solver.same_bytes import Merged
-from eqsat_layout.extract.solver.sweep import Sweep, beam, weaken
+from eqsat_layout.extract.solver.sweep import Sweep
 
 MAX_STATES = 40_000
 """States up to which the dynamic program stays exact."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from eqsat_layout.implementations.algorithms.sources import source_of
+from eqsat_layout.implementations.algorithms.sources import OperandSource, source_of
 from eqsat_layout.tir.affine import Affine
 from eqsat_layout.tir.computation import Access, Block, Computation, Value
 
@@ -75,10 +75,10 @@ def convolution_of(computation: Computation) -> Convolution | None:
 
 def _only_block(computation: Computation) -> Block | None:
     """The block that adds up, if there is one."""
-    hearts = [b for b in computation.blocks if b.is_contraction]
-    if len(hearts) != 1 or len(computation.operands) != 2 or len(computation.results) != 1:
+    contractions = [b for b in computation.blocks if b.is_contraction]
+    if len(contractions) != 1 or len(computation.operands) != 2 or len(computation.results) != 1:
         return None
-    (block,) = hearts
+    (block,) = contractions
     known = all(isinstance(e, int) for buffer in computation.buffers for e in buffer.shape)
     is_sum = len(block.stores) == 1 and len(block.reads) == 2 and _is_sum_of_products(block.stores[0].value)
     return block if known and is_sum and block.writes[0].buffer == computation.results[0] else None
@@ -91,47 +91,44 @@ def _is_sum_of_products(value: Value) -> bool:
     return sorted(op for op in operations if op != _CAST) == ["Add", "Mul"] and value.op == "Add" and is_widened
 
 
+@dataclass(frozen=True)
+class _Roles:
+    """What the variables of a block are for, if one operand is the data and the other one the kernel.
+
+    ``axes``: of the data, by the variable that indexes it alone. ``windows``: in the order of the data's axes, as
+    :func:`_window` reads them: the variable of the result, the stride, the variable of the kernel and the dilation.
+    """
+
+    batch: int
+    inputs: int
+    outputs: int
+    axes: dict[int, int]
+    window_axes: list[int]
+    windows: list[tuple[int, int, int, int]]
+    groups: int
+
+
 def _read_as_data(computation: Computation, block: Block, data: Access, kernel: Access) -> Convolution | None:
-    sources = [source_of(computation, access.buffer) for access in (data, kernel)]
+    x, k = (source_of(computation, access.buffer) for access in (data, kernel))
     out = [block.variable(index) for index in block.writes[0].indices]
     weights = [block.variable(index) for index in kernel.indices]
-    if any(s is None for s in sources) or None in out or None in weights:
+    if x is None or k is None or None in out or None in weights:
         return None
-    x, k = (source for source in sources if source is not None)
-    count = len(out) - 2
-    if not len(out) == len(weights) == len(data.indices) or not 1 <= count <= _MOST_WINDOWS:
+    if not len(out) == len(weights) == len(data.indices) or not 1 <= len(out) - 2 <= _MOST_WINDOWS:
         return None
     if len(computation.blocks) != 1 + len(x.blocks) + len(k.blocks):
         return None
-    plain = {block.variable(index): axis for axis, index in enumerate(data.indices)}
-    grouped = {axis: found for axis, index in enumerate(data.indices) if (found := _group(block, index)) is not None}
-    plain |= {variable: axis for axis, (variable, _) in grouped.items()}
-    slides = {axis: pair for axis, index in enumerate(data.indices) if (pair := _window(block, index)) is not None}
-    strided = {axis: step for axis, index in enumerate(data.indices) if (step := _stride(block, index)) is not None}
-    plain |= {variable: axis for axis, (variable, _) in strided.items()}
-    batch = [v for v in plain if v is not None and v in out and v not in weights]
-    units = [v for v in weights if v is not None and v not in plain and v not in out and block.extents[v] == 1]
-    if len(slides) + len(units) == count and len(batch) == 1 + len(units) and (slides or grouped or strided):
-        for unit in units:
-            # an axis with a window of one element is like a batch: take one with strides or padding, else the last
-            v = max(batch, key=lambda v: (plain[v] in strided, not x.axes[plain[v]].is_plain, plain[v]))
-            batch.remove(v)
-            _, stride = strided.get(plain[v], (v, 1))
-            slides[plain[v]] = (v, stride, unit, 1)
-    inputs = [v for v in plain if v is not None and v in weights and v not in out and v not in units]
-    outputs = [v for v in weights if v in out and v not in plain]
-    if not (len(batch) == len(inputs) == len(outputs) == 1 and len(slides) == count):
+    roles = _roles_of(block, data, x, [v for v in out if v is not None], [v for v in weights if v is not None])
+    if roles is None:
         return None
-    axes = sorted(slides)
-    if any(slides[a][0] not in out or slides[a][2] not in weights for a in axes):
-        return None
-    (n,), (i,), (o,) = batch, inputs, [v for v in outputs if v is not None]
-    if plain[n] in strided:
-        return None
-    slid = [slides[axis] for axis in axes]
-    windows = [k.axes[weights.index(window)] for _, _, window, _ in slid]
-    borders = [x.axes[axis] for axis in axes]
-    others = [x.axes[plain[n]], x.axes[plain[i]], k.axes[weights.index(o)], k.axes[weights.index(i)]]
+    windows = [k.axes[weights.index(window)] for _, _, window, _ in roles.windows]
+    borders = [x.axes[axis] for axis in roles.window_axes]
+    others = [
+        x.axes[roles.axes[roles.batch]],
+        x.axes[roles.axes[roles.inputs]],
+        k.axes[weights.index(roles.outputs)],
+        k.axes[weights.index(roles.inputs)],
+    ]
     if not all(axis.is_plain for axis in others) or any(axis.flipped for axis in borders):
         return None
     if any(axis.before or axis.after or axis.stretch != 1 for axis in windows):
@@ -139,26 +136,55 @@ def _read_as_data(computation: Computation, block: Block, data: Access, kernel: 
     extents = [e if isinstance(e, int) else 0 for e in block.extents]
     shape = [e if isinstance(e, int) else 0 for e in computation.buffers[x.buffer].shape]
     place = {variable: axis for axis, variable in enumerate(out)}
-    groups = next((count for _, count in grouped.values()), 1)
     return Convolution(
         data_operand=computation.operands.index(x.buffer),
         data=(others[0].axis, others[1].axis, *(border.axis for border in borders)),
         kernel=(others[2].axis, others[3].axis, *(window.axis for window in windows)),
-        result=(place[n], place[o], *(place[v] for v, _, _, _ in slid)),
-        batch=extents[n],
-        channels=(extents[i] * groups, extents[o]),
+        result=(place[roles.batch], place[roles.outputs], *(place[v] for v, _, _, _ in roles.windows)),
+        batch=extents[roles.batch],
+        channels=(extents[roles.inputs] * roles.groups, extents[roles.outputs]),
         size=tuple(shape[border.axis] for border in borders),
-        windows=tuple(extents[window] for _, _, window, _ in slid),
-        out_size=tuple(extents[v] for v, _, _, _ in slid),
-        strides=tuple(stride for _, stride, _, _ in slid),
-        dilation=tuple(dilation for _, _, _, dilation in slid),
+        windows=tuple(extents[window] for _, _, window, _ in roles.windows),
+        out_size=tuple(extents[v] for v, _, _, _ in roles.windows),
+        strides=tuple(stride for _, stride, _, _ in roles.windows),
+        dilation=tuple(dilation for _, _, _, dilation in roles.windows),
         padding=tuple((border.before, border.after) for border in borders),
         stretches=tuple(border.stretch for border in borders),
         flipped=tuple(window.flipped for window in windows),
         dtype=computation.buffers[computation.results[0]].dtype,
         factors=(computation.buffers[x.buffer].dtype, computation.buffers[k.buffer].dtype),
-        groups=groups,
+        groups=roles.groups,
     )
+
+
+def _roles_of(block: Block, data: Access, x: OperandSource, out: list[int], weights: list[int]) -> _Roles | None:
+    """The roles of the variables ``out`` of the result and ``weights`` of the kernel; ``None`` for other sums."""
+    count = len(out) - 2
+    plain = {block.variable(index): axis for axis, index in enumerate(data.indices)}
+    grouped = {axis: found for axis, index in enumerate(data.indices) if (found := _group(block, index)) is not None}
+    plain |= {variable: axis for axis, (variable, _) in grouped.items()}
+    slides = {axis: pair for axis, index in enumerate(data.indices) if (pair := _window(block, index)) is not None}
+    strided = {axis: step for axis, index in enumerate(data.indices) if (step := _stride(block, index)) is not None}
+    plain |= {variable: axis for axis, (variable, _) in strided.items()}
+    axes = {variable: axis for variable, axis in plain.items() if variable is not None}
+    batch = [v for v in axes if v in out and v not in weights]
+    units = [v for v in weights if v not in axes and v not in out and block.extents[v] == 1]
+    if len(slides) + len(units) == count and len(batch) == 1 + len(units) and (slides or grouped or strided):
+        for unit in units:
+            # an axis with a window of one element is like a batch: take one with strides or padding, else the last
+            v = max(batch, key=lambda v: (axes[v] in strided, not x.axes[axes[v]].is_plain, axes[v]))
+            batch.remove(v)
+            _, stride = strided.get(axes[v], (v, 1))
+            slides[axes[v]] = (v, stride, unit, 1)
+    inputs = [v for v in axes if v in weights and v not in out and v not in units]
+    outputs = [v for v in weights if v in out and v not in axes]
+    if not (len(batch) == len(inputs) == len(outputs) == 1 and len(slides) == count) or axes[batch[0]] in strided:
+        return None
+    windows = [slides[axis] for axis in sorted(slides)]
+    if any(position not in out or window not in weights for position, _, window, _ in windows):
+        return None
+    groups = next((count for _, count in grouped.values()), 1)
+    return _Roles(batch[0], inputs[0], outputs[0], axes, sorted(slides), windows, groups)
 
 
 def _group(block: Block, index: object) -> tuple[int, int] | None:

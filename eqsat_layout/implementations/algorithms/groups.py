@@ -47,7 +47,7 @@ def why_not_merged(conv: Convolution, outputs: int) -> str | None:
 
 
 def _outputs(conv: Convolution) -> int:
-    """Of one group."""
+    """The output channels of one group."""
     return conv.channels[1] // conv.groups
 
 

@@ -244,7 +244,7 @@ class _WinogradStages:
 
     @property
     def _sizes(self) -> list[int]:
-        """Of the result, along axes that are not transformed."""
+        """The extents of the result along axes that are not transformed."""
         return [self._conv.out_size[axis] for axis in self._direct]
 
     def _result_rows(self, m: te.Tensor, back: te.Tensor) -> te.Tensor:

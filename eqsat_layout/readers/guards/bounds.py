@@ -302,14 +302,14 @@ def _check_view(node: Any) -> None:
 
 
 def _bytes(ty: Any) -> int | None:
-    """Of a buffer, if its shape is known."""
+    """The bytes of a buffer, if its shape is known."""
     if not all(isinstance(extent, tirx.IntImm) for extent in ty.shape):
         return None
     return math.prod(map(int, ty.shape)) * ((_bits(ty.dtype) + 7) // 8)
 
 
 def _bits(dtype: Any) -> int:
-    """Of a value, all lanes."""
+    """The bits of a value, all lanes together."""
     found = tvm.DataType(str(dtype))
     return int(found.bits) * int(found.lanes)
 

@@ -15,7 +15,7 @@ from eqsat_layout.errors import EqsatError
 
 
 def determinant(builder: relax.BlockBuilder, matrices: Any) -> Any:
-    """Of the last two axes."""
+    """The determinant of the matrices in the last two axes."""
     *outer, size, _ = matrices.ty.shape.values
     if not isinstance(size, tirx.IntImm) or not all(isinstance(e, tirx.IntImm) for e in outer):
         raise EqsatError("determinants of matrices of unknown size are not done")

@@ -16,7 +16,7 @@ _LARGEST = 1 << 24
 """Elements of a matrix: longer transforms want another algorithm."""
 
 
-def transformed(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any]) -> Any:
+def fourier_transform(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any]) -> Any:
     """``DFT``."""
     data, length = inputs[0], _number(inputs[1], "a length")
     axis = int(attributes["axis"]) if "axis" in attributes else _number(inputs[2], "an axis")
@@ -25,7 +25,7 @@ def transformed(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, 
     return _along(builder, data, axis % len(data.ty.shape), length, *flags)
 
 
-def of_windows(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any]) -> Any:
+def short_time_fourier_transform(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any]) -> Any:
     """``STFT``."""
     data, window = inputs[0], inputs[2]
     step = _number(inputs[1], "a step") or 1

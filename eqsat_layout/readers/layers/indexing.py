@@ -14,7 +14,7 @@ from tvm import relax, te, tirx
 from eqsat_layout.errors import EqsatError
 
 
-def taken(builder: relax.BlockBuilder, data: Any, indices: Sequence[Any]) -> Any:
+def indexed(builder: relax.BlockBuilder, data: Any, indices: Sequence[Any]) -> Any:
     """``data[indices]``."""
     axes, given = _given(indices)
     extents = _common(given)
@@ -37,7 +37,7 @@ def taken(builder: relax.BlockBuilder, data: Any, indices: Sequence[Any]) -> Any
     return builder.emit_te(all_of, data, *given, primfunc_name_hint="index")
 
 
-def put(builder: relax.BlockBuilder, data: Any, indices: Sequence[Any], values: Any, *, adds: bool) -> Any:
+def index_put(builder: relax.BlockBuilder, data: Any, indices: Sequence[Any], values: Any, *, adds: bool) -> Any:
     """``data[indices] = values``, or ``+=`` of all that fall on one element."""
     axes, given = _given(indices)
     extents = _common(given)

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from tvm import relax, te, tirx
 
-from eqsat_layout.readers.layers.repeated_steps import Step, repeated
+from eqsat_layout.readers.layers.repeated_steps import Step, loop_over_steps
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def layer(builder: relax.BlockBuilder, one: Layer, x: Any, states: Sequence[Any]
         others.append(builder.emit(relax.op.astype(one.lengths, "int64")))
     if one.peepholes is not None:
         others.append(one.peepholes)
-    kernel = repeated(_step(one, _size(batch), hidden, dtype), _size(steps), is_reverse=one.reverse)
+    kernel = loop_over_steps(_step(one, _size(batch), hidden, dtype), _size(steps), is_reverse=one.reverse)
     types = [relax.TensorType([steps, batch, hidden], dtype)]
     types += [relax.TensorType([batch, hidden], dtype)] * len(states)
     called = builder.add_func(kernel, one.kind.split()[0].lower())
@@ -82,11 +82,11 @@ class _Recurrence:
             self.others.append(self.peepholes)
 
     def tensor(self, name: str, value: Callable[[Any, Any], Any], wide: int | None = None) -> Any:
-        """Of shape (batch, ``wide``), as wide as the states if that is not said."""
+        """A tensor of shape (batch, ``wide``), by default as wide as the states."""
         return te.compute((self._batch, wide or self.hidden), value, name)
 
     def product(self, states: Any, name: str, first: int, wide: int) -> Any:
-        """Of the states with the weights of ``wide`` gates, the ``first`` on."""
+        """The product of the states with the weights of ``wide`` gates, from gate ``first`` on."""
         k = te.reduce_axis((0, self.hidden), "k")
         return self.tensor(name, lambda b, j: te.sum(states[b, k] * self.weights[k, first + j], axis=k), wide)
 

@@ -33,7 +33,7 @@ class Step:
     number: Any
 
 
-def repeated(step: Step, steps: Any, *, is_reverse: bool) -> tirx.PrimFunc:
+def loop_over_steps(step: Step, steps: Any, *, is_reverse: bool) -> tirx.PrimFunc:
     """The kernel of ``(all given, *others, *states before the first step, all made, *states after the last)``.
 
     ``is_reverse``: the last step is the first one that is done.

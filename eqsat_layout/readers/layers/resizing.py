@@ -19,7 +19,7 @@ LARGEST_PART: Final = 256
 """The data is made longer to a multiple of at most this."""
 
 
-def made_longer(builder: relax.BlockBuilder, data: Any, scales: Sequence[float]) -> tuple[Any, dict[int, Any]]:
+def extended(builder: relax.BlockBuilder, data: Any, scales: Sequence[float]) -> tuple[Any, dict[int, Any]]:
     """``data`` with its last elements repeated, and the extents of the result by axis, of those that this changes."""
     ends: dict[int, Any] = {}
     for axis, (extent, scale) in enumerate(zip(list(data.ty.shape), scales, strict=True)):
@@ -41,7 +41,7 @@ def _is_multiple(extent: Any, number: int) -> bool:
     return isinstance(extent, tirx.IntImm) and int(extent) % number == 0
 
 
-def cut(builder: relax.BlockBuilder, made: Any, ends: dict[int, Any]) -> Any:
+def cropped(builder: relax.BlockBuilder, made: Any, ends: dict[int, Any]) -> Any:
     """What counts of the result."""
     if not ends:
         return made

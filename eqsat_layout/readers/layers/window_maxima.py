@@ -16,7 +16,7 @@ from tvm import relax, te, tirx
 
 @dataclass(frozen=True)
 class Windows:
-    """Of each axis: size, stride, padding before, dilation, and how many there are."""
+    """The windows along each axis: size, stride, padding before, dilation, and their number."""
 
     sizes: Sequence[int]
     strides: Sequence[int]
@@ -25,7 +25,9 @@ class Windows:
     counts: Sequence[Any]
 
 
-def count(extent: Any, size: int, stride: int, padding: int, dilation: int, *, is_ceil: bool, before: int = 0) -> Any:
+def window_count(
+    extent: Any, size: int, stride: int, padding: int, dilation: int, *, is_ceil: bool, before: int = 0
+) -> Any:
     """Windows along an axis; of those that are cut off, ``is_ceil`` takes the one that begins in the data."""
     rest = extent + padding - dilation * (size - 1) - 1
     if not is_ceil:
@@ -36,11 +38,11 @@ def count(extent: Any, size: int, stride: int, padding: int, dilation: int, *, i
     return tirx.if_then_else((number - 1) * stride >= extent + before, number - 1, number)
 
 
-def maxima(builder: relax.BlockBuilder, data: Any, windows: Windows) -> tuple[Any, Any]:
+def window_maxima(builder: relax.BlockBuilder, data: Any, windows: Windows) -> tuple[Any, Any]:
     """Values, and places as int64."""
     dtype = str(data.ty.dtype)
     if dtype == "bfloat16":  # which TVM can't compute beside whole numbers
-        values, places = maxima(builder, builder.emit(relax.op.astype(data, "float32")), windows)
+        values, places = window_maxima(builder, builder.emit(relax.op.astype(data, "float32")), windows)
         return builder.emit(relax.op.astype(values, dtype)), places
     made = builder.emit_te(lambda x: _maxima(x, windows), data, primfunc_name_hint="max_pool_places")
     places = builder.emit(relax.TupleGetItem(made, 0))
@@ -86,7 +88,9 @@ def _is_nan(value: Any) -> Any:
     return tirx.isnan(value) if str(value.ty.dtype).startswith("float") else tirx.const(False, "bool")
 
 
-def places_of(places: Any, extents: Sequence[int], channels: int, builder: relax.BlockBuilder, *, turned: bool) -> Any:
+def flat_indices(
+    places: Any, extents: Sequence[int], channels: int, builder: relax.BlockBuilder, *, turned: bool
+) -> Any:
     """Flat places of one channel as ONNX counts them: over the whole tensor, and column by column where ``turned``."""
     return builder.emit_te(
         lambda x: te.compute(x.shape, lambda *at: _counted(x, at, extents, channels, turned=turned), "places"),

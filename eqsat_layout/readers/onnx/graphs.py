@@ -115,7 +115,7 @@ def nodes_of(graph: Any) -> Iterator[Any]:
 
 
 def names_read(graph: Any) -> set[str]:
-    """Of what nodes read, and of results, of a graph and of the graphs in its nodes."""
+    """The names of what nodes read and of results, in a graph and the graphs in its nodes."""
     names = {str(result.name) for result in graph.output}
     for node in graph.node:
         names.update(node.input)
@@ -125,7 +125,7 @@ def names_read(graph: Any) -> set[str]:
 
 
 def bytes_given(model: Any) -> int:
-    """Of the constants of a model's graph that are there."""
+    """The bytes of the constants that are stored in a model's graph."""
     return sum(int(tensor.ByteSize()) for tensor in model.graph.initializer)
 
 
@@ -148,7 +148,7 @@ class ConstantBudget:
 
 
 def _shapes(op: str, inputs: Sequence[Any], attributes: Mapping[str, Any], opset: int) -> list[tuple[str, list[int]]]:
-    """Of the results, by ONNX's own inference, as far as they are known."""
+    """The shapes of the results by ONNX's own inference, as far as they are known."""
     onnx = importlib.import_module("onnx")
     names = [f"i{number}" if given is not None else "" for number, given in enumerate(inputs)]
     outputs = [f"o{number}" for number in range(attributes["tvm_custom"]["num_outputs"])]
@@ -175,7 +175,7 @@ def _shapes(op: str, inputs: Sequence[Any], attributes: Mapping[str, Any], opset
 
 
 def _type(onnx: Any, given: Any) -> Any:
-    """Of a tensor whose shape is known, and of a shape, which is a vector here."""
+    """The ONNX type of a tensor of known shape, or of a shape, which is a vector here."""
     if isinstance(given.ty, relax.ShapeType):
         return onnx.helper.make_tensor_type_proto(onnx.TensorProto.INT64, [given.ty.ndim])
     if not isinstance(given.ty, relax.TensorType) or not isinstance(given.ty.shape, relax.ShapeExpr):

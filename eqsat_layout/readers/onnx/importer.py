@@ -15,11 +15,11 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_conver
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import first_line, said_by
-from eqsat_layout.readers.onnx import contrib, mends, own, pads, quantized, recurrent, resizes
+from eqsat_layout.readers.onnx import contrib, converter_fixes, missing_ops, pads, quantized, recurrent, resizes
 from eqsat_layout.readers.onnx.equal_extents import with_equal_extents
 from eqsat_layout.readers.onnx.graphs import ConstantBudget, OnnxNodeError, graphs_of, named, names_read
 from eqsat_layout.readers.onnx.known_sizes import KnownSizes, as_operands, as_result
-from eqsat_layout.readers.onnx.suppression import kept
+from eqsat_layout.readers.onnx.suppression import non_max_suppression
 from eqsat_layout.readers.onnx.types import check_results
 
 
@@ -105,24 +105,26 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
             return self.bb.normalize(made)
         if op_name == "DequantizeLinear" and attrs.get("block_size"):
             return self.bb.normalize(quantized.in_blocks(self.bb, inputs, attrs))
-        mends.check_attributes(op_name, attrs, opset)
-        mends.check_meaning(op_name, inputs, attrs)
+        converter_fixes.check_attributes(op_name, attrs, opset)
+        converter_fixes.check_meaning(op_name, inputs, attrs)
         inputs = with_equal_extents(self.bb, op_name, inputs, attrs, opset)
-        inputs = mends.mended_inputs(self.bb, op_name, inputs, attrs, opset)
-        return mends.converted(self.bb, op_name, inputs, attrs, lambda given: convert(op_name, given, attrs, opset))
+        inputs = converter_fixes.fixed_inputs(self.bb, op_name, inputs, attrs, opset)
+        return converter_fixes.converted(
+            self.bb, op_name, inputs, attrs, lambda given: convert(op_name, given, attrs, opset)
+        )
 
     def _made_here(self, op_name: str, inputs: Any, attrs: Any, opset: int) -> Any:
         """The result of an op that TVM's frontend does not take; None for others."""
         if op_name == "NonMaxSuppression":
-            return kept(self.bb, inputs, attrs)
+            return non_max_suppression(self.bb, inputs, attrs)
         if pads.is_of_sizes(op_name, inputs):
             return self.bb.normalize(pads.converted(self.bb, inputs, attrs))
         if op_name in recurrent.KINDS:
             return recurrent.converted(self.bb, op_name, inputs, attrs)
         if contrib.takes(op_name):
             return self.bb.normalize(contrib.converted(self.bb, op_name, inputs, attrs))
-        if own.takes(op_name, attrs["tvm_custom"]["num_outputs"]):
-            return self.bb.normalize(own.converted(self.bb, op_name, inputs, attrs, opset))
+        if missing_ops.takes(op_name, attrs["tvm_custom"]["num_outputs"]):
+            return self.bb.normalize(missing_ops.converted(self.bb, op_name, inputs, attrs, opset))
         return None
 
     def check_results(self, model: Any) -> None:
@@ -131,7 +133,7 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
 
     def _check_for_unsupported_ops(self, graph: Any) -> None:
         for node in graph.node:
-            is_own = node.op_type in _OWN or own.takes(node.op_type, len(node.output))
+            is_own = node.op_type in _OWN or missing_ops.takes(node.op_type, len(node.output))
             is_own = is_own or contrib.takes(contrib.name_of(node))
             if not is_own and node.op_type not in _get_convert_map():
                 raise OnnxNodeError(f"{named(node.name, node.op_type)}: nothing here converts this op", node.op_type)

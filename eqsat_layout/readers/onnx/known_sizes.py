@@ -42,7 +42,7 @@ _NUMBERS_TAKEN_AS_THEY_ARE: Final = _TAKEN_AS_THEY_ARE - {"Cast", "CastLike"} | 
 
 
 class KnownSizes:
-    """Of one graph."""
+    """The known sizes of one graph."""
 
     def __init__(self) -> None:
         self._kept: dict[int, tuple[Any, Sizes]] = {}
@@ -69,7 +69,7 @@ class KnownSizes:
             self._kept[hash(made)] = (made, values[0])
 
     def _values(self, op: str, inputs: Any, attributes: dict[str, Any]) -> list[Sizes]:
-        """Of the results; nothing where they are not known, or nothing in them is made of sizes."""
+        """The values of the results; nothing where they are unknown, or contain no sizes."""
         if op == "Size":
             return _count(inputs[0])
         if op not in MAKERS or not any(self._is_made_of_sizes(one) for one in inputs):

@@ -183,7 +183,7 @@ class _Writer:
         return name
 
     def _extents(self) -> dict[str, list[int | None]]:
-        """Of all tensors whose rank is known."""
+        """The extents of all tensors whose rank is known."""
         found = self._onnx.shape_inference.infer_shapes(self._model, data_prop=True).graph
         values = (*found.input, *found.value_info, *found.output)
         shapes = {v.name: v.type.tensor_type.shape.dim for v in values if v.type.tensor_type.HasField("shape")}

@@ -11,16 +11,16 @@ from typing import Any
 from tvm import relax, tirx
 
 from eqsat_layout.errors import EqsatError
-from eqsat_layout.readers.layers.window_maxima import Windows, count, maxima, places_of
+from eqsat_layout.readers.layers.window_maxima import Windows, flat_indices, window_count, window_maxima
 
 
 def pooled_with_places(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any]) -> Any:
     """``MaxPool`` with its second result."""
     data = inputs[0]
     windows, own = _windows(data, attributes)
-    values, places = maxima(builder, data, windows)
+    values, places = window_maxima(builder, data, windows)
     turned = bool(attributes.get("storage_order"))
-    return relax.Tuple([values, places_of(places, own, _extents(data)[1] or 0, builder, turned=turned)])
+    return relax.Tuple([values, flat_indices(places, own, _extents(data)[1] or 0, builder, turned=turned)])
 
 
 def pooled_norms(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any]) -> Any:
@@ -70,7 +70,7 @@ def _windows(data: Any, attributes: dict[str, Any]) -> tuple[Windows, list[int]]
         before, both = pads[:rank], [a + b for a, b in zip(pads[:rank], pads[rank:], strict=True)]
     is_ceil = bool(attributes.get("ceil_mode"))
     counts = [
-        count(own[i], sizes[i], strides[i], both[i], dilations[i], is_ceil=is_ceil, before=before[i])
+        window_count(own[i], sizes[i], strides[i], both[i], dilations[i], is_ceil=is_ceil, before=before[i])
         for i in range(rank)
     ]
     return Windows(sizes, strides, before, dilations, counts), own

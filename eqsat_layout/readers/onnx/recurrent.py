@@ -58,12 +58,12 @@ def converted(builder: relax.BlockBuilder, kind: str, inputs: Any, attributes: d
 
 
 def _turned(builder: relax.BlockBuilder, value: Any) -> Any:
-    """With the batch first, or no longer so."""
+    """The first two axes exchanged: the batch first, or the steps first."""
     return builder.emit(relax.op.permute_dims(value, [1, 0, 2]))
 
 
 def _reversals(kind: str, attributes: dict[str, Any]) -> list[bool]:
-    """Of each direction whether it goes from the last step to the first."""
+    """For each direction, whether it goes from the last step to the first."""
     for name in ("clip", "input_forget"):
         if attributes.get(name):
             raise EqsatError(f"{kind} with {name}={attributes[name]} is not done")
@@ -99,7 +99,7 @@ def _side(builder: relax.BlockBuilder, both: Any, side: int) -> Any:
 
 
 def _biases(builder: relax.BlockBuilder, both: Any, side: int, gates: int, dtype: str) -> list[Any]:
-    """Of the inputs, and of the states."""
+    """The biases of the inputs and of the states."""
     if both is None:
         return [relax.const(np.zeros(gates, dtype))] * 2
     own = _side(builder, both, side)

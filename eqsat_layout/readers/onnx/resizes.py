@@ -14,7 +14,7 @@ from tvm import ir, relax, tirx
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.readers.layers.resampling import Filter, resampled
-from eqsat_layout.readers.layers.resizing import cut, made_longer
+from eqsat_layout.readers.layers.resizing import cropped, extended
 
 
 def as_resize(inputs: Any, attributes: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -83,7 +83,7 @@ def _smooths(attributes: dict[str, Any]) -> bool:
 
 
 def _sizes(inputs: Any, attributes: dict[str, Any]) -> tuple[list[float], list[int]]:
-    """By how much, and to how many, along each axis; nothing where that is not known."""
+    """Scales and resulting sizes along each axis; nothing where they are not known."""
     extents = list(inputs[0].ty.shape.values)
     given = [*inputs, None, None][:4]
     if not all(isinstance(e, tirx.IntImm) for e in extents):
@@ -183,5 +183,5 @@ def resized(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any]
         if not all(isinstance(e, tirx.IntImm) and float(int(e) * scale).is_integer() for e, scale in sizes):
             raise EqsatError(f"Resize ({mode}) by {scales.value.numpy()}, which may give no whole number, is not done")
         return convert(inputs)
-    longer, ends = made_longer(builder, inputs[0], scales.value.numpy().tolist())
-    return cut(builder, convert(type(inputs)([longer, *list(inputs)[1:]])), ends)
+    longer, ends = extended(builder, inputs[0], scales.value.numpy().tolist())
+    return cropped(builder, convert(type(inputs)([longer, *list(inputs)[1:]])), ends)

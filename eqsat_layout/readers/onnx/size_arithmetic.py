@@ -122,7 +122,7 @@ def _product(dtype: str, one: Any, other: Any) -> Any:
 
 
 def _quotient(dtype: str, one: Any, other: Any) -> Any:
-    """Of integers rounded towards 0, as ONNX divides them; a difference of sizes may be below 0."""
+    """The quotient; integers are rounded towards 0, as ONNX does it: a difference of sizes may be negative."""
     if dtype in _INTEGERS:
         return tirx.truncdiv(one, other)
     if dtype != "float32" or not isinstance(other.top, tirx.IntImm) or int(other.top) <= 0:
@@ -185,7 +185,7 @@ def _folded(function: Callable[[Any, Any], Any], first: int) -> Maker:
 
 
 def _numbers(value: Sizes | None, attributes: dict[str, Any], name: str) -> list[int] | None:
-    """Of an operand, in former versions of ONNX an attribute; None where they are not known."""
+    """The numbers of an operand, or of the attribute that it was in older versions of ONNX; None if unknown."""
     if value is None:
         given = attributes.get(name)
         return None if given is None else [int(one) for one in np.atleast_1d(given)]

@@ -24,7 +24,7 @@ _CLEARED: Final = 10
 """Rows of each class that TVM writes zeros to first, whatever room there is."""
 
 
-def kept(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any]) -> Any:
+def non_max_suppression(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any]) -> Any:
     """Rows of batch, class and box."""
     boxes, scores, most, overlap, least = [*inputs, *[None] * 3][:5]
     for what, one in (("boxes", boxes), ("scores", scores)):

@@ -31,7 +31,7 @@ def decompositions(more: Iterable[Any]) -> Any:
 
 
 def all_decompositions() -> Mapping[Any, Any]:
-    """Of every op that torch can write in others, those of its references in Python too."""
+    """The decompositions of all ops that torch has any for, its Python references included."""
     for name in ("", ".special", ".nn.functional", ".linalg", ".fft"):
         importlib.import_module(f"torch._refs{name}")  # which put their definitions into the table
     table: Mapping[Any, Any] = importlib.import_module("torch._decomp").decomposition_table

@@ -13,7 +13,7 @@ from eqsat_layout.errors import EqsatError
 
 
 def _histogram(b: relax.BlockBuilder, data: Any, bins: int = 100, low: float = 0, high: float = 0) -> Any:
-    """Of the numbers from ``low`` to ``high``, which is in the last bin."""
+    """A histogram of the numbers from ``low`` to ``high``, which belongs to the last bin."""
     if low >= high:
         raise EqsatError("a histogram between the least and the greatest of its numbers is not done")
     flat = b.emit(relax.op.reshape(data, [-1]))

@@ -16,14 +16,14 @@ from tvm import ir, relax, tirx
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import said_by
-from eqsat_layout.readers.layers.indexing import put, taken
+from eqsat_layout.readers.layers.indexing import index_put, indexed
 from eqsat_layout.readers.torch import experts, functions, recurrent, tables
 from eqsat_layout.readers.torch.derived_sizes import with_own_symbols
 from eqsat_layout.readers.torch.extents import extents_of, is_of, symbols_of, with_extents
+from eqsat_layout.readers.torch.missing_ops import MAKERS, of_size
 from eqsat_layout.readers.torch.nodes import TorchNodeError, args_seen, ignored, watched
-from eqsat_layout.readers.torch.own import MAKERS, of_size
 from eqsat_layout.readers.torch.resizes import by_scale, nearest
-from eqsat_layout.readers.torch.slices import checked, counted, is_inside, written
+from eqsat_layout.readers.torch.slices import bounds_from_start, checked_slice, is_inside, slice_written
 from eqsat_layout.readers.torch.types import check_types, common_type, dtype_name
 
 _KINDS: Final = ("Tensor", "Scalar")
@@ -152,7 +152,7 @@ class _Mended(_Base):  # type: ignore[misc]
         shape = self.shape_of(data)
         axis %= len(shape)  # TVM builds no slice of another
         node = SimpleNamespace(args=(node.args[0], axis, *node.args[2:]))
-        start, end = counted(shape[axis], start, end)
+        start, end = bounds_from_start(shape[axis], start, end)
         if step != 1 or all(isinstance(one, int | tirx.IntImm) for one in (shape[axis], start, end)):
             return super()._slice(node)
         if _is_all(shape[axis], start, end):
@@ -161,7 +161,7 @@ class _Mended(_Base):  # type: ignore[misc]
             return self.block_builder.emit(relax.op.strided_slice(data, [axis], [start], [end], assume_inbound=True))
         if not is_inside(shape[axis], start, end, self._bounds):
             return super()._slice(node)
-        return checked(self.block_builder, data, axis, start, end)
+        return checked_slice(self.block_builder, data, axis, start, end)
 
     def _reshape(self, node: Any) -> Any:
         """To the extents that torch says; Relax knows of -1 only what is left of all elements."""
@@ -187,13 +187,13 @@ class _Mended(_Base):  # type: ignore[misc]
         is_known = all(isinstance(extent, tirx.IntImm) for extent in self.shape_of(data))
         if is_known or step != 1:
             return super()._slice_scatter(node)
-        made = written(self.block_builder, data, source, axis, (start, end), self._bounds)
+        made = slice_written(self.block_builder, data, source, axis, (start, end), self._bounds)
         return super()._slice_scatter(node) if made is None else made
 
     def _index_tensor(self, node: Any) -> Any:
         counted = _from_the_front(self, node)
         if _are_side_by_side(self, counted.args[1]):
-            return taken(self.block_builder, self.env[node.args[0]], self._retrieve_args(counted.args[1]))
+            return indexed(self.block_builder, self.env[node.args[0]], self._retrieve_args(counted.args[1]))
         return super()._index_tensor(counted)
 
     def _index_put(self, node: Any) -> Any:
@@ -202,7 +202,7 @@ class _Mended(_Base):  # type: ignore[misc]
         if any(str(one.ty.dtype) == "bool" for one in indices if one is not None):
             return super()._index_put(counted)
         data, _, values, *adds = self.retrieve_args(node)
-        return put(self.block_builder, data, indices, values, adds=bool(adds and adds[0]))
+        return index_put(self.block_builder, data, indices, values, adds=bool(adds and adds[0]))
 
     def _matmul(self, node: Any) -> Any:
         """In the type that torch says; TVM gives float32 always."""
@@ -226,14 +226,14 @@ class _Mended(_Base):  # type: ignore[misc]
         return made if beta is None else b.emit(relax.op.add(made, beta))
 
     def _where(self, node: Any) -> Any:
-        """Of two types, which torch brings to one."""
+        """``where`` of operands of two types, promoted to one as torch does it."""
         dtype = dtype_name(node.meta["val"].dtype)
         condition, one, other = self.retrieve_args(node)
         both = [_of_type(self.block_builder, value, dtype) for value in (one, other)]
         return self.block_builder.emit(relax.op.where(condition, *both))
 
     def _any(self, node: Any) -> Any:
-        """Of what is not 0, as a byte where bytes are given; TVM's takes the largest number for it."""
+        """Whether any element is not 0, as a byte for bytes; TVM's converter takes the maximum instead."""
         b, given = self.block_builder, list(self.retrieve_args(node))
         data, axes, keepdims = given + [None, False][len(given) - 1 :]
         dtype = str(data.ty.dtype)

@@ -121,7 +121,7 @@ def ignored(node: Any) -> list[str]:
 
 
 def _is_nothing(value: Any) -> bool:
-    """Of an argument without a default: it asks for nothing."""
+    """The value of an argument without a default asks for nothing."""
     return value is False or value == 0 or (isinstance(value, list | tuple) and not any(value))
 
 

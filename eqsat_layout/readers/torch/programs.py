@@ -105,7 +105,7 @@ def _say_types(program: Any) -> None:
 
 
 def _is_var(made: Any) -> bool:
-    """Of a tensor: extents are variables too, and called as they are."""
+    """The variable is a tensor; extents are variables too, and keep their names."""
     from tvm import relax
 
     return isinstance(made, relax.Var) and isinstance(made.ty, relax.TensorType)

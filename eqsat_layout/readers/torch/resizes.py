@@ -11,14 +11,14 @@ import numpy as np
 from tvm import relax, tirx
 
 from eqsat_layout.errors import EqsatError
-from eqsat_layout.readers.layers.resizing import cut, made_longer
+from eqsat_layout.readers.layers.resizing import cropped, extended
 
 
 def by_scale(builder: relax.BlockBuilder, data: Any, scale: Any, resize: Any) -> Any:
     scales = [scale] * (len(data.ty.shape) - 2) if isinstance(scale, int | float) else list(scale)
-    data, ends = made_longer(builder, data, [1, 1, *scales])
+    data, ends = extended(builder, data, [1, 1, *scales])
     made = resize(data, scales)
-    return builder.emit(cut(builder, made, ends)) if ends else made
+    return builder.emit(cropped(builder, made, ends)) if ends else made
 
 
 def nearest(builder: relax.BlockBuilder, data: Any, size: Any, scales: Any) -> Any:

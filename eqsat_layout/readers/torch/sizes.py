@@ -131,7 +131,7 @@ def _is_low(node: ast.Call) -> bool:
 
 
 def _name_of_symbol(node: ast.AST) -> ast.Constant | None:
-    """Of ``Symbol('s0', ...)``: sympy's way to write a name with what is assumed of it."""
+    """The name in ``Symbol('s0', ...)``, as sympy writes a symbol with assumptions."""
     match node:
         case ast.Call(func=ast.Name(id="Symbol"), args=[ast.Constant(value=str(name)) as constant]):
             return constant if name.isidentifier() and not name.startswith("_") else None

@@ -35,7 +35,7 @@ def is_inside(extent: Any, start: Any, end: Any, bounds: Bounds | None = None) -
     return len(symbols) <= _MOST and _hold(claims, symbols, known)
 
 
-def counted(extent: Any, start: Any, end: Any) -> tuple[Any, Any]:
+def bounds_from_start(extent: Any, start: Any, end: Any) -> tuple[Any, Any]:
     """``start`` and ``end`` without what is left out, and numbers below 0 from the end."""
     start, end = 0 if start is None else start, extent if end is None else end
     if isinstance(end, int) and end >= _LARGEST:
@@ -43,7 +43,7 @@ def counted(extent: Any, start: Any, end: Any) -> tuple[Any, Any]:
     return tuple(extent + one if isinstance(one, int) and one < 0 else one for one in (start, end))
 
 
-def checked(b: relax.BlockBuilder, data: Any, axis: int, start: Any, end: Any) -> Any:
+def checked_slice(b: relax.BlockBuilder, data: Any, axis: int, start: Any, end: Any) -> Any:
     """A slice that lies inside of all sizes that the program is for, which each run checks."""
     extents = list(data.ty.shape.values)
     last, extents[axis] = extents[axis], sym.Analyzer().simplify(tirx.IntImm("int64", 0) + end - start)
@@ -54,11 +54,11 @@ def checked(b: relax.BlockBuilder, data: Any, axis: int, start: Any, end: Any) -
     return b.match_cast(made, relax.TensorType(extents, str(made.ty.dtype)))
 
 
-def written(b: relax.BlockBuilder, data: Any, source: Any, axis: int, span: Any, bounds: Bounds) -> Any:
+def slice_written(b: relax.BlockBuilder, data: Any, source: Any, axis: int, span: Any, bounds: Bounds) -> Any:
     """``slice_scatter`` in steps of 1 inside of sizes that are at least so large: the part between those before
     and behind it; None for others."""
     extent = data.ty.shape.values[axis]
-    start, end = counted(extent, *span)
+    start, end = bounds_from_start(extent, *span)
     if not is_inside(extent, start, end, bounds):
         return None
 
@@ -68,7 +68,7 @@ def written(b: relax.BlockBuilder, data: Any, source: Any, axis: int, span: Any,
             return []
         is_sure = is_inside(extent, first, last)
         if not is_sure:
-            return [checked(b, data, axis, first, last)]
+            return [checked_slice(b, data, axis, first, last)]
         return [b.emit(relax.op.strided_slice(data, [axis], [first], [last], assume_inbound=True))]
 
     parts = [*part(0, start), source, *part(end, extent)]

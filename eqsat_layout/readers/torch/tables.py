@@ -19,7 +19,7 @@ _SUM, _MEAN, _MAX = range(3)
 """Modes of torch's ``EmbeddingBag``."""
 
 
-def bags(
+def embedding_bags(
     b: relax.BlockBuilder,
     weight: Any,
     indices: Any,
@@ -69,7 +69,7 @@ def _members(b: relax.BlockBuilder, offsets: Any, count: Any, *, ends: bool) -> 
     return b.emit(op.concat([inside, last], 0))
 
 
-def places_among(
+def searchsorted(
     b: relax.BlockBuilder,
     sorted_rows: Any,
     values: Any,
@@ -154,7 +154,7 @@ def product_along(b: relax.BlockBuilder, data: Any, dim: int, keepdim: bool = Fa
     return b.emit(relax.op.prod(data, [dim], keepdim))
 
 
-def repeated(b: relax.BlockBuilder, data: Any, counts: Sequence[Any]) -> Any:
+def repeated_by_sizes(b: relax.BlockBuilder, data: Any, counts: Sequence[Any]) -> Any:
     """``x.repeat``, also as often as sizes say, which TVM's ``tile`` does not take."""
     op = relax.op
     if all(isinstance(one, int) for one in counts):
@@ -169,12 +169,12 @@ def repeated(b: relax.BlockBuilder, data: Any, counts: Sequence[Any]) -> Any:
 
 
 MAKERS: Final[dict[str, Callable[..., Any]]] = {
-    "_embedding_bag_forward_only.default": bags,
-    "_embedding_bag.default": bags,
-    "searchsorted.Tensor": places_among,
+    "_embedding_bag_forward_only.default": embedding_bags,
+    "_embedding_bag.default": embedding_bags,
+    "searchsorted.Tensor": searchsorted,
     "adaptive_max_pool2d.default": adaptive_max_pool,
     "_trilinear.default": product_of_three,
     "prod.dim_int": product_along,
-    "repeat.default": repeated,
+    "repeat.default": repeated_by_sizes,
 }
 """By the names of torch's ops."""

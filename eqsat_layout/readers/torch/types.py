@@ -21,7 +21,7 @@ def dtype_name(dtype: Any) -> str:
 
 
 def common_type(node: Any) -> str | None:
-    """In which a node with two operands computes, as torch promotes types; ``None`` for one over sizes."""
+    """The dtype in which a node with two operands computes, by torch's promotion; ``None`` for one over sizes."""
     torch = importlib.import_module("torch")
     value = node.meta.get("val")
     if not isinstance(value, torch.Tensor):

@@ -104,15 +104,9 @@ class Simulator:
         Arrays may be the same, but not overlap in part. Raises :class:`KernelFault`, and :class:`InputError` for
         arguments that don't fit.
         """
-        if name not in self.kernels:
-            hint = did_you_mean(name, self.kernels)
-            raise InputError(f"no kernel is called {name!r}; {hint}there are {', '.join(sorted(self.kernels))}")
-        kernel = self.kernels[name]
+        kernel = self._kernel(name)
         grid_index, block_index = _extents(kernel, "grid", grid), _extents(kernel, "block", block)
-        if math.prod(block) > kernel.most_threads:
-            raise InputError(f"kernel {name}: a block of {math.prod(block)} threads, of at most {kernel.most_threads}")
-        if not 0 <= shared_bytes <= MOST_SHARED:
-            raise InputError(f"kernel {name}: {shared_bytes} bytes of shared memory, of at most {MOST_SHARED}")
+        _check_limits(kernel, math.prod(block), shared_bytes)
         values, sizes, granules, kept = self._values(kernel, arguments)
         if settled is not None and (early := sorted(kernel.restricted.difference(settled))):
             text = f"argument {early[0]} is __restrict__: the compiler may load it before it waits for other launches"
@@ -147,6 +141,12 @@ class Simulator:
             frozenset(i for i in range(count) if written[i]),
         )
 
+    def _kernel(self, name: str) -> SourceKernel:
+        if name not in self.kernels:
+            hint = did_you_mean(name, self.kernels)
+            raise InputError(f"no kernel is called {name!r}; {hint}there are {', '.join(sorted(self.kernels))}")
+        return self.kernels[name]
+
     def _values(
         self, kernel: SourceKernel, arguments: Sequence[Any]
     ) -> tuple[list[int], list[int], list[int], list[Any]]:
@@ -177,6 +177,14 @@ class Simulator:
         shown = f"\n    {text}" if text else ""
         at = f", line {line}" if line else ""
         return KernelFault(report.kind.decode(), line, f"kernel {name}{at}: {report.text.decode()}{shown}")
+
+
+def _check_limits(kernel: SourceKernel, threads: int, shared_bytes: int) -> None:
+    """:class:`InputError` for blocks that no device launches."""
+    if threads > kernel.most_threads:
+        raise InputError(f"kernel {kernel.name}: a block of {threads} threads, of at most {kernel.most_threads}")
+    if not 0 <= shared_bytes <= MOST_SHARED:
+        raise InputError(f"kernel {kernel.name}: {shared_bytes} bytes of shared memory, of at most {MOST_SHARED}")
 
 
 def _extents(kernel: SourceKernel, what: str, extents: Sequence[int]) -> _Index:

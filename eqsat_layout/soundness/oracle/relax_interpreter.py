@@ -40,7 +40,7 @@ def run_function(mod: Any, name: str, inputs: Sequence[Value]) -> Value:
 
 
 class RelaxInterpreter:
-    """Of a legalised module; its kernels are compiled once."""
+    """Interprets a legalised module; its kernels are compiled once."""
 
     def __init__(self, mod: Any) -> None:
         self._mod = mod

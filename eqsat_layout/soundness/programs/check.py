@@ -152,7 +152,7 @@ def case_difference(case: ProgramRun, number: int, *, approx: bool = False) -> s
 
 
 def is_as_special(expected: npt.NDArray[Any], got: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """By element: both are NaN, or the same infinity, or zeros of one sign, or others."""
+    """For each element, whether both are NaN, the same infinity, zeros of one sign, or something else."""
     is_zero = (expected == 0) & (got == 0)
     same_sign = np.signbit(expected) == np.signbit(got)
     same = (np.isnan(expected) == np.isnan(got)) & (np.isinf(expected) == np.isinf(got))

@@ -78,7 +78,7 @@ def _spiced(x: Any, rng: np.random.Generator, share: float) -> Any:
 
 
 def _is_same(found: npt.NDArray[Any], expected: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """By element; of zeros the signs too."""
+    """Equality by element, of zeros with their signs."""
     tolerance = TOLERANCES.get(str(expected.dtype))
     if tolerance is None:
         return np.asarray(found == expected)

@@ -23,7 +23,7 @@ from eqsat_layout.soundness.programs.generator import make_program
 from eqsat_layout.soundness.programs.outcomes import FAILED, ProgramFailure, ProgramOutcome, ProgramReport, Progress
 from eqsat_layout.soundness.programs.shrink import shrunk
 from eqsat_layout.soundness.programs.trial import check, is_device
-from eqsat_layout.system.undisturbed import start_undisturbed
+from eqsat_layout.system.sigint import start_without_sigint
 
 STRIDE: Final = 1_000_000
 """Between the first programs of two seeds of the fuzzer."""
@@ -184,7 +184,7 @@ class Worker:
         context = multiprocessing.get_context("spawn")
         self._pipe, other = context.Pipe()
         self._process = context.Process(target=_serve, args=(other,), daemon=True)
-        start_undisturbed(self._process)
+        start_without_sigint(self._process)
         other.close()
         if not self._pipe.poll(PATIENCE):
             self.close()

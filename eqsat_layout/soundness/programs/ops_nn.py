@@ -35,7 +35,7 @@ _SPATIAL: Final = {3: "W", 4: "HW", 5: "DHW"}
 
 
 def convolution(w: FunctionWriter, x: Any) -> Any:
-    """Of one, two or three axes; dense, grouped or depthwise; channels first or last."""
+    """A convolution along one, two or three axes; dense, grouped or depthwise; channels first or last."""
     shape = shape_of(x)
     if len(shape) not in _SPATIAL or not all(isinstance(e, int) for e in shape[1:]):
         return None

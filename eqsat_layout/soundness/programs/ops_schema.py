@@ -21,7 +21,7 @@ from eqsat_layout.graph.graph import TensorType
 from eqsat_layout.graph.legalize import REFUSALS, legalize
 from eqsat_layout.graph.op_names import ops_in
 from eqsat_layout.soundness.programs.writer import FunctionWriter, Step, dtype_of, is_static, shape_of
-from eqsat_layout.soundness.rules.climbs import Climb
+from eqsat_layout.soundness.rules.call_search import CallSearch
 from eqsat_layout.soundness.rules.ops import stays_inside, unusable
 from eqsat_layout.soundness.rules.schema import OpCall, all_ops, draw_calls, normalized
 
@@ -67,12 +67,12 @@ def op_of_another_type(w: FunctionWriter, x: Any) -> Any:
 @cache
 def _found_call(name: str, seed: int) -> OpCall | None:
     """A call of the op; where few draws find none, the one that many find, or None."""
-    return Climb(name, random.Random(f"{name} {seed}")).run(_unfit, _STEPS) or _found_late(name)
+    return CallSearch(name, random.Random(f"{name} {seed}")).run(_unfit, _STEPS) or _found_late(name)
 
 
 @cache
 def _found_late(name: str) -> OpCall | None:
-    return Climb(name, random.Random(name)).run(_unfit)
+    return CallSearch(name, random.Random(name)).run(_unfit)
 
 
 def _unfit(call: OpCall) -> str:

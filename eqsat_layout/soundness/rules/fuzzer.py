@@ -18,6 +18,7 @@ from eqsat_layout.egraph.op_answers import OpAnswers
 from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.egraph.rule_lint import lint
 from eqsat_layout.egraph.rules import RuleSource, is_own
+from eqsat_layout.soundness.rules.body_searches import searches
 from eqsat_layout.soundness.rules.conclusions import Conclusions
 from eqsat_layout.soundness.rules.counterexample import describe
 from eqsat_layout.soundness.rules.host_answers import check_answers
@@ -31,7 +32,6 @@ from eqsat_layout.soundness.rules.random_model import make_model, make_narrow_mo
 from eqsat_layout.soundness.rules.remarks import never_false, never_true, remarks_on
 from eqsat_layout.soundness.rules.reports import Effort, FuzzReport, RuleReport
 from eqsat_layout.soundness.rules.rule_base import RuleBase, claims_anything, read_rule_base
-from eqsat_layout.soundness.rules.sought import searches
 from eqsat_layout.soundness.rules.terms import MeaninglessError
 from eqsat_layout.soundness.rules.vocabulary import FAMILIES, make_vocabulary
 

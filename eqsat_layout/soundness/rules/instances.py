@@ -16,11 +16,11 @@ from itertools import islice
 from eqsat_layout.graph.borders import Part
 from eqsat_layout.graph.op_calls import parameters
 from eqsat_layout.maps import IndexMap
+from eqsat_layout.soundness.rules.body_searches import BodySearch
 from eqsat_layout.soundness.rules.fitting_parts import KINDS, FittingParts, MakeView, Shape
 from eqsat_layout.soundness.rules.ops import unusable
 from eqsat_layout.soundness.rules.schema import OpCall
 from eqsat_layout.soundness.rules.solver import Instance, Solver
-from eqsat_layout.soundness.rules.sought import Sought
 from eqsat_layout.soundness.rules.term_types import TermTypes
 
 EACH, TOGETHER = 4, 16
@@ -45,7 +45,7 @@ Trait = tuple[str, ...]
 class Instances:
     """Instances of bodies, in one vocabulary after the other; those of other vocabularies are kept."""
 
-    def __init__(self, sought: Mapping[str, Sought]):
+    def __init__(self, sought: Mapping[str, BodySearch]):
         """``sought``: by the keys of rules."""
         self._bodies = {key: TermTypes.of(body) for key, body in sought.items()}
         self._found: dict[str, list[Instance]] = {}

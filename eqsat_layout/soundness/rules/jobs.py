@@ -17,7 +17,7 @@ from eqsat_layout.errors import EqsatError, RuleError
 from eqsat_layout.soundness.rules.fuzzer import Progress, fuzz_rules
 from eqsat_layout.soundness.rules.reports import Effort, FuzzReport, RuleReport
 from eqsat_layout.soundness.rules.rule_base import read_rule_base
-from eqsat_layout.system.undisturbed import start_undisturbed
+from eqsat_layout.system.sigint import start_without_sigint
 
 _STRIDE = 7919
 """Between the seeds of processes."""
@@ -45,7 +45,7 @@ def fuzz_in_processes(
     work = [(list(paths), share, seed + j * _STRIDE, chosen, j, events) for j in range(jobs)]
     workers = [context.Process(target=_work, args=arguments, daemon=True) for arguments in work]
     for worker in workers:
-        start_undisturbed(worker)
+        start_without_sigint(worker)
     try:
         return _merged(_collect(workers, events, seed, progress), seed)
     finally:

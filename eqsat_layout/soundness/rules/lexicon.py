@@ -22,7 +22,7 @@ from eqsat_layout.graph.borders import Part
 from eqsat_layout.graph.constants import Applied, Constant
 from eqsat_layout.graph.graph import Signature
 from eqsat_layout.implementations.offers import Offers
-from eqsat_layout.soundness.rules.made import MadeOps
+from eqsat_layout.soundness.rules.made_ops import MadeOps
 from eqsat_layout.soundness.rules.runners import RunnableOp
 from eqsat_layout.soundness.rules.values import run_op
 from eqsat_layout.soundness.rules.vocabulary import Vocabulary
@@ -124,7 +124,7 @@ def add_lists(lexicon: Lexicon, rng: random.Random) -> None:
 
 
 def _add_constants(lexicon: Lexicon, rng: np.random.Generator) -> None:
-    """Of random numbers, and such as are 0 everywhere, on which much agrees."""
+    """Adds constants of random numbers, and constants that are 0 everywhere, on which much agrees."""
     shape, wide = lexicon.vocabulary.shape, lexicon.vocabulary.wide
     for number, (extents, bound) in enumerate(((shape, 8), (wide, 8), (shape, 0), (wide, 0))):
         array = rng.integers(-bound, bound + 1, extents).astype(np.float32) / 4

@@ -16,6 +16,7 @@ from itertools import combinations, islice, product
 from typing import Any
 
 import numpy as np
+import tvm_ffi
 from tvm import relax, te, tirx
 from tvm.relax import op as R
 
@@ -26,7 +27,7 @@ from eqsat_layout.graph.importer import import_module
 from eqsat_layout.graph.op_calls import parameters
 from eqsat_layout.soundness.oracle.tir_interpreter import Interpreter
 from eqsat_layout.soundness.oracle.tir_values import Masked
-from eqsat_layout.soundness.rules.climbs import Climb
+from eqsat_layout.soundness.rules.call_search import CallSearch
 from eqsat_layout.soundness.rules.draws import DTYPES
 from eqsat_layout.soundness.rules.runners import LegalisedOp, RunnableOp, build_call, sorts
 from eqsat_layout.soundness.rules.schema import (
@@ -174,12 +175,12 @@ def usual_call(name: str, count: int | None = None) -> OpCall | None:
         return "" if parts > _PARTS else why
 
     for _ in range(_CLIMBS if count is None else 1):
-        climb = Climb(name, rng, count)
-        call = climb.run(unwanted, *([] if count is None else [_STEPS]))
+        search = CallSearch(name, rng, count)
+        call = search.run(unwanted, *([] if count is None else [_STEPS]))
         if parts > _PARTS or (call is not None and (not has_attributes(name) or vary(call, 1, rng, _TO_VARY))):
             return call
-        found, typed = found or call, typed or climb.typed
-        if climb.is_vain:
+        found, typed = found or call, typed or search.typed
+        if search.is_vain:
             break
     return found or typed
 
@@ -251,10 +252,10 @@ def why_never(name: str) -> str:
     """Why no call of an op is found that can be run: what the furthest of many was refused for."""
     if parameters(name) is None:
         return "no such op, or it does not take tensors only"
-    climb = Climb(name, random.Random(name))
-    climb.run(unusable)
-    reasons = [why for call, why in climb.calls.values() if call.made is not None]
-    reasons = reasons or [why for _, why in climb.calls.values()]
+    search = CallSearch(name, random.Random(name))
+    search.run(unusable)
+    reasons = [why for call, why in search.calls.values() if call.made is not None]
+    reasons = reasons or [why for _, why in search.calls.values()]
     return f"no call of it is found that can be run: {reasons[-1]}"
 
 
@@ -353,6 +354,12 @@ def run_once(signature: Signature, call: OpCall | None, interpreters: dict[str, 
     return why
 
 
+@lru_cache(1024)
+def _interpreter_of(func: tvm_ffi.StructuralKey) -> Interpreter:
+    """One for all vocabularies: compiling a function takes far longer than running it on tensors of this size."""
+    return Interpreter(func.key)
+
+
 def _timed(runner: RunnableOp, operands: Sequence[Any]) -> tuple[list[Masked], float]:
     """The results of one run, and its seconds."""
     start = time.process_time()
@@ -363,7 +370,7 @@ def _timed(runner: RunnableOp, operands: Sequence[Any]) -> tuple[list[Masked], f
 def _runners(signature: Signature, call: OpCall | None) -> Iterator[Callable[[], RunnableOp]]:
     """What may run an op, the strictest first."""
     if signature.func is not None:
-        yield partial(Interpreter, signature.func)
+        yield partial(_interpreter_of, tvm_ffi.StructuralKey(signature.func.without_attr("global_symbol")))
     if signature.func is None and call is not None:
         yield partial(LegalisedOp.of, call)
     if call is not None and len(call.operands) == 1 and (signature.func is None or sorts(signature.func)):

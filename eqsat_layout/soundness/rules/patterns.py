@@ -14,9 +14,9 @@ import numpy as np
 
 from eqsat_layout.egraph.expressions import Expr, is_variable, variables
 from eqsat_layout.soundness.rules.bits import WORLDS
+from eqsat_layout.soundness.rules.body_searches import BodySearch
 from eqsat_layout.soundness.rules.fitting_parts import MisfitError
 from eqsat_layout.soundness.rules.model import RuleModel
-from eqsat_layout.soundness.rules.sought import Sought
 from eqsat_layout.soundness.rules.values import IllTypedError
 
 BUDGET = 120
@@ -33,7 +33,7 @@ class Pattern:
     """The terms of one body, built once; ``fresh``: how often an operand that may be any is a new tensor."""
 
     model: RuleModel
-    sought: Sought
+    sought: BodySearch
     scope: dict[str, Any] = field(default_factory=dict)
     fresh: float = 0.0
     tried: int = 0

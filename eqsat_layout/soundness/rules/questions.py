@@ -11,14 +11,14 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from eqsat_layout.egraph.expressions import Expr
+from eqsat_layout.egraph.expressions import Expr, variables
 from eqsat_layout.egraph.op_answers import OpAnswers
 from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.soundness.rules.host_answers import why_unchecked
 from eqsat_layout.soundness.rules.lexicon import Host, Lexicon, Row, add_graphs, add_lists, bare_lexicon
 from eqsat_layout.soundness.rules.matching import Matcher
 from eqsat_layout.soundness.rules.model import RuleModel
-from eqsat_layout.soundness.rules.needed import needs_answers
+from eqsat_layout.soundness.rules.needed_answers import needs_answers
 from eqsat_layout.soundness.rules.random_model import make_full_model
 from eqsat_layout.soundness.rules.rule_base import RuleBase
 from eqsat_layout.soundness.rules.terms import MeaninglessError
@@ -65,9 +65,10 @@ class Questions:
         for _ in range(ROUNDS):
             model = make_full_model(lexicon, self._base, self._rules, seed, rules)
             found = {table: questions for table, questions in self._in(model).items() if table in waiting}
+            instances = _names_of_instances(lexicon)
             for table, questions in found.items():
                 drawn = rng.sample(sorted(questions), len(questions))
-                drawn = sorted(drawn, key=lambda question: not _is_of_one(question, lexicon))[:MOST]
+                drawn = sorted(drawn, key=lambda question: not _is_of_one(question, lexicon, instances))[:MOST]
                 self.asked[table] += len(drawn)
                 for question in drawn:
                     lexicon.ask(table, question)
@@ -109,8 +110,10 @@ class Questions:
             for table, columns in _asks(watched.rule):
                 if model.lexicon.answers.answerer(table) is None or not set(self._base.relations[table]) <= set(_NAMES):
                     continue
-                for row in rows:
-                    scope = dict(zip(names, row, strict=True))
+                used = {variable for column in columns for variable in variables(column)}
+                places = [place for place, name in enumerate(names) if name in used]
+                for cells in dict.fromkeys(tuple(row[place] for place in places) for row in rows):
+                    scope = {names[place]: cell for place, cell in zip(places, cells, strict=True)}
                     try:
                         question = tuple(model.evaluator.term(column, scope) for column in columns)
                     except (IllTypedError, MeaninglessError):
@@ -119,12 +122,17 @@ class Questions:
         return found
 
 
-def _is_of_one(question: Row, lexicon: Lexicon) -> bool:
-    """Whether all ops, views, pads and crops in it are those of one instance of a rule."""
-    names = {cell for cell in question if cell in lexicon.vocabulary.signatures or cell in lexicon.parts}
+def _names_of_instances(lexicon: Lexicon) -> list[frozenset[str]]:
+    """For each instance of a rule, the names of its ops, views, pads and crops."""
     parts = {part: name for name, part in lexicon.parts.items()}
     found = (one for instances in lexicon.vocabulary.instances.values() for one in instances)
-    return bool(names) and any(names <= {c if isinstance(c, str) else parts[c] for c in one.values()} for one in found)
+    return [frozenset(cell if isinstance(cell, str) else parts[cell] for cell in one.values()) for one in found]
+
+
+def _is_of_one(question: Row, lexicon: Lexicon, instances: Sequence[frozenset[str]]) -> bool:
+    """Whether all ops, views, pads and crops in it are those of one instance of a rule."""
+    names = {cell for cell in question if cell in lexicon.vocabulary.signatures or cell in lexicon.parts}
+    return bool(names) and any(names <= instance for instance in instances)
 
 
 def _asks(rule: Rule) -> Iterator[tuple[str, tuple[Expr, ...]]]:

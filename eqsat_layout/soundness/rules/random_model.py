@@ -16,6 +16,7 @@ from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.graph.borders import Border
 from eqsat_layout.maps import IndexMap
 from eqsat_layout.soundness.rules.bits import WORLDS, RandomElements, plain_arrays
+from eqsat_layout.soundness.rules.body_searches import searches
 from eqsat_layout.soundness.rules.lexicon import Lexicon
 from eqsat_layout.soundness.rules.made_rows import add_made_rows, add_types, made_names
 from eqsat_layout.soundness.rules.model import RuleModel
@@ -25,7 +26,6 @@ from eqsat_layout.soundness.rules.model_rows import add_rows
 from eqsat_layout.soundness.rules.patterns import Pattern
 from eqsat_layout.soundness.rules.remarks import heads
 from eqsat_layout.soundness.rules.rule_base import RuleBase
-from eqsat_layout.soundness.rules.sought import searches
 from eqsat_layout.soundness.rules.terms import TermEvaluator
 from eqsat_layout.soundness.rules.values import Values, taken_shape
 

@@ -16,12 +16,12 @@ from eqsat_layout.egraph.expressions import Expr, is_variable
 from eqsat_layout.graph.borders import Part
 from eqsat_layout.graph.graph import TensorType
 from eqsat_layout.graph.op_calls import parameters
-from eqsat_layout.soundness.rules.alike import AlikeCalls, BodyClaims
-from eqsat_layout.soundness.rules.climbs import nearer_type
+from eqsat_layout.soundness.rules.call_search import nearer_type
 from eqsat_layout.soundness.rules.draws import DTYPES
 from eqsat_layout.soundness.rules.fitting_parts import KINDS, FittingParts, MisfitError, Shape, Type, taken
 from eqsat_layout.soundness.rules.ops import part_of
 from eqsat_layout.soundness.rules.schema import OpCall, all_ops, drawn, has_attributes, takes
+from eqsat_layout.soundness.rules.similar_calls import BodyClaims, SimilarCalls
 from eqsat_layout.soundness.rules.term_types import AppliedTerm, TermTypes
 
 Instance = Mapping[str, OpCall | Part]
@@ -71,7 +71,7 @@ class Solver:
             self._told: dict[Expr | None, Any] = {}
             self._named = {**self._nodes.named, **self._drawn_names()}
             self._dtype = "float32" if self._rng.random() < 0.6 else self._rng.choice(DTYPES)
-            self._alike = AlikeCalls(self._shapes, self._dtype, self._good, self._rng)
+            self._alike = SimilarCalls(self._shapes, self._dtype, self._good, self._rng)
             self.draws -= 1
             try:
                 self._solve()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from eqsat_layout.egraph.expressions import Expr
-from eqsat_layout.soundness.rules.sought import Sought
+from eqsat_layout.soundness.rules.body_searches import BodySearch
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class TermTypes:
     _nodes: dict[Expr, int] = field(default_factory=dict)
 
     @staticmethod
-    def of(sought: Sought) -> TermTypes:
+    def of(sought: BodySearch) -> TermTypes:
         """What a body says of the types of its terms."""
         types = TermTypes({key: text for key, text in reversed(sought.named) if text != "frozen"})
         types.alike = sought.alike

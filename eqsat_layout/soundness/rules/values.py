@@ -34,7 +34,7 @@ class NotMadeError(IllTypedError):
 
 
 class Makes(Protocol):
-    """What knows of ops that no model has: see ``made.py``."""
+    """What knows of ops that no model has: see ``made_ops.py``."""
 
     def type_name(self, values: Values, number: int) -> str: ...
 

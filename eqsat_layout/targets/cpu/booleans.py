@@ -1,7 +1,7 @@
-"""Booleans as bytes, where TVM's code generator for LLVM takes them for something else.
+"""Booleans as bytes, where TVM's LLVM code generator mistakes their type.
 
-In: PrimFuncs. Out: the same. It takes comparisons of booleans for those of floats, and vectors of booleans in a buffer
-that it allocates for numbers of a byte.
+In: PrimFuncs. Out: the same. The generator compiles comparisons of booleans as comparisons of floats, and treats a
+vector of booleans in a local buffer as bytes.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import Final
 
 from eqsat_layout.cost.model import Roofline
 from eqsat_layout.cost.vectorise import SLIDING
-from eqsat_layout.targets.cpu.byte_products import BYTES
+from eqsat_layout.targets.cpu.dot_products import BYTES_OF_WORD
 from eqsat_layout.targets.cpu.machine import CpuMachine
 
 _REWRITE: Final = 0.8  # of the bandwidth of a kernel that streams is left to one that permutes, in registers
@@ -34,5 +34,5 @@ def default_costs(machine: CpuMachine) -> Roofline:
         sliding=_SLIDING if is_short else _HALVES_SLIDING if in_halves else SLIDING,
         weights=_HIDDEN * bandwidth / machine.memory_bandwidth,
         vector_bytes=min(machine.vector_bytes, machine.unit_bytes),  # shorter ones are as fast as what units take
-        word=BYTES if machine.byte_products else 1,
+        word=BYTES_OF_WORD if machine.byte_products else 1,
     )

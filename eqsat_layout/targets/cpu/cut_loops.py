@@ -1,8 +1,8 @@
-"""Loops cut where a condition on their variable changes.
+"""Splits loops where a condition on the loop variable changes.
 
-In: a PrimFunc of loops over flat memory. Out: the same, where an innermost loop with such conditions is several loops
-without: borders, parts of a concat, halves of a triangle. LLVM puts those into vectors; a load under a condition it
-takes element by element. A loop around it that is to be unrolled is so first: each phase of a row has its own borders.
+In: a PrimFunc of loops over flat memory. Out: the same, with an innermost loop that contains such conditions as several
+loops without: borders, parts of a concat, halves of a triangle. LLVM vectorises those; loads under a condition it does
+element by element. A loop around it that is to be unrolled is unrolled first, as each of its steps has its own borders.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from eqsat_layout.targets.cpu.build import Build
 from eqsat_layout.targets.cpu.chains.join_calls import join_chains
 from eqsat_layout.targets.cpu.chains.read_often import keep_what_is_read_often
 from eqsat_layout.targets.cpu.machine import CpuMachine
-from eqsat_layout.targets.cpu.places.in_place import assemble_in_place
+from eqsat_layout.targets.cpu.places.concats_in_place import concat_in_place
 from eqsat_layout.targets.cpu.schedule import schedule_module
 
 __all__ = ["Build", "join_calls", "schedule_module"]
@@ -40,7 +40,7 @@ def join_calls(mod: tvm.IRModule, machine: CpuMachine, notes: Notes, build: Buil
     grouped = with_literals(with_floats(in_single_precision(groups)))
     with nullcontext(_mute) if build is None else build.ahead(grouped, notes) as kept:
         joined = join_chains(grouped, machine, notes, kept)
-    return joined if machine.matrix_unit else assemble_in_place(joined)
+    return joined if machine.matrix_unit else concat_in_place(joined)
 
 
 def _mute(_: Any) -> None:

@@ -1,8 +1,8 @@
-"""Values that are too long for TVM's code generator.
+"""Nested ``Let`` values that TVM's LLVM code generator can't handle in reasonable time.
 
-In: PrimFuncs whose vectors are made. Out: the same, in which a value of named values of named values is kept in memory,
-which LLVM takes for registers again. The generator simplifies each named value with all names in it written out: of
-three functions in one another, as in mish, that never ends.
+In: PrimFuncs after vectorisation. Out: the same, with the values of nested ``Let`` stored in local memory, which LLVM
+promotes to registers again. The code generator simplifies each value with all variables in it substituted: for three
+functions of one another, as in mish, that is exponential.
 """
 
 from __future__ import annotations

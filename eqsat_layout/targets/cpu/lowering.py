@@ -14,19 +14,19 @@ import tvm
 from tvm import s_tir, tirx
 from tvm.tirx import compilation_pipeline
 
-from eqsat_layout.passes.bound_lanes import bind_one_by_one
-from eqsat_layout.passes.bound_narrow import with_bound_values
 from eqsat_layout.passes.fitting_calls import any_address, skip_checks
 from eqsat_layout.passes.guarded_divisions import guard_divisions_by_sizes
 from eqsat_layout.passes.index_bits import indices_in_bits
-from eqsat_layout.passes.names_once import names_once
+from eqsat_layout.passes.let_narrow_floats import with_let_values
+from eqsat_layout.passes.let_vectors import serialise_let_vectors
+from eqsat_layout.passes.reduction_inits import init_empty_loops
 from eqsat_layout.passes.rounding import round_by_arithmetic
-from eqsat_layout.passes.unbegun_reductions import begin_over_nothing
+from eqsat_layout.passes.unique_lets import with_unique_lets
 from eqsat_layout.targets.cpu.booleans import compare_booleans, store_booleans_as_bytes
-from eqsat_layout.targets.cpu.byte_products import lower_byte_products
 from eqsat_layout.targets.cpu.cut_loops import cut_at_conditions
-from eqsat_layout.targets.cpu.cycles import split_cycles
+from eqsat_layout.targets.cpu.dot_products import lower_byte_products
 from eqsat_layout.targets.cpu.long_values import keep_long_values
+from eqsat_layout.targets.cpu.remainder_loops import split_remainder_loops
 from eqsat_layout.targets.cpu.unsafe_selects import branch_on_unsafe_selects, select_in_lanes
 from eqsat_layout.targets.schedules.exact_values import hide_arithmetic, reveal_arithmetic
 from eqsat_layout.tir.negated_dividends import dividends_that_count_up
@@ -38,7 +38,7 @@ _INDEX_BITS: Final = 32
 
 
 def pipeline_name() -> str:
-    """Of the pipeline, registered with TVM."""
+    """The name under which the pipeline is registered with TVM."""
     compilation_pipeline.register_tir_pipeline(_PIPELINE, _pipeline)
     return _PIPELINE
 
@@ -53,7 +53,7 @@ def _passes() -> list[Any]:
         hide_arithmetic(),  # of values that the simplifier would change
         # blocks become loops
         s_tir.transform.CanonicalizeLoop(),  # from 0 in steps of 1, as the passes below take them to be
-        begin_over_nothing(),
+        init_empty_loops(),
         s_tir.transform.LowerInitBlock(),  # of reductions that were not decomposed
         s_tir.transform.PlanAndUpdateBufferAllocationLocation(),  # inside of the loops that share a buffer
         s_tir.transform.ConvertBlocksToOpaque(),
@@ -64,17 +64,17 @@ def _passes() -> list[Any]:
         s_tir.transform.LowerOpaqueBlock(),
         # flat memory, types that the CPU has
         dividends_that_count_up(),
-        names_once(),  # before TVM looks at what the names stand for
+        with_unique_lets(),  # before TVM looks at what the names stand for
         tirx.transform.FlattenBuffer(),
-        with_bound_values(tirx.transform.BF16ComputeLegalize()),
+        with_let_values(tirx.transform.BF16ComputeLegalize()),
         indices_in_bits(_INDEX_BITS),  # indices where they fit
         store_booleans_as_bytes(),
         # loops
         s_tir.transform.LoopPartition(),  # loops that ask for it, at their conditions
-        split_cycles(),  # of remainders, which LLVM gets wrong
+        split_remainder_loops(),  # of remainders, which LLVM gets wrong
         cut_at_conditions(),  # where it keeps LLVM from vectors
         select_in_lanes(),  # what the next two would take apart
-        bind_one_by_one(),  # what the next one would give the last lane's value
+        serialise_let_vectors(),  # what the next one would give the last lane's value
         tirx.transform.VectorizeLoop(),
         lower_byte_products(),  # whose vectors the CPU takes in its own sizes
         keep_long_values(),  # the code generator would write them out
@@ -87,7 +87,7 @@ def _passes() -> list[Any]:
         branch_on_unsafe_selects(),  # both values of a select are computed
         # functions that TVM calls
         guard_divisions_by_sizes(),
-        with_bound_values(tirx.transform.FP8ComputeLegalize()),
+        with_let_values(tirx.transform.FP8ComputeLegalize()),
         round_by_arithmetic(),
         tirx.transform.VerifyMemory(),
         tirx.transform.AnnotateEntryFunc(),

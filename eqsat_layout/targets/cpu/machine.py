@@ -14,7 +14,7 @@ import tvm
 from tvm.target import codegen
 
 from eqsat_layout.targets.cpu.amx.instructions import ATTRIBUTES
-from eqsat_layout.targets.cpu.byte_products import FEATURES
+from eqsat_layout.targets.cpu.dot_products import FEATURES
 
 EXACT: Final = "eqsat_layout.exact"
 """A key of targets whose kernels are exact in NaN, infinities and signs of zero: it travels with the target."""

@@ -15,7 +15,7 @@ import tvm
 from tvm_ffi.serialization import from_json_graph_str
 
 from eqsat_layout.notes import Notes
-from eqsat_layout.passes.own_sizes import with_own_sizes
+from eqsat_layout.passes.size_symbols import with_size_symbols
 from eqsat_layout.targets.cpu.lowering import pipeline_name
 from eqsat_layout.targets.cpu.machine import machine_of
 from eqsat_layout.targets.cpu.schedule import schedule_module
@@ -46,7 +46,7 @@ def make_object(job: KernelJob) -> MadeObject:
     """Raises what TVM raises for a function that can't be built even without a schedule."""
     target = from_json_graph_str(job.target)
     machine, notes = machine_of(target), Notes(job.strict)
-    plain = {name: with_own_sizes(from_json_graph_str(text)) for name, text in job.functions}
+    plain = {name: with_size_symbols(from_json_graph_str(text)) for name, text in job.functions}
     scheduled = schedule_module(tvm.IRModule(plain), machine, notes)
     try:
         data = _object_of({str(v.name_hint): func for v, func in scheduled.functions_items()}, target)

@@ -25,52 +25,39 @@ from eqsat_layout.targets.cpu.chains.move_pads import may_move_pads, pads_first
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.chain import chain_of, row_axes
 from eqsat_layout.targets.cpu.model.chain_model import ChainModel
-from eqsat_layout.targets.cpu.model.register_tiles import (
-    JoinedTile,
-    evenly_shared,
-    joined_tile,
-    reduction_pieces,
-    register_tile,
-    tile_cycles,
-)
+from eqsat_layout.targets.cpu.model.register_tiles import tile_cycles
 from eqsat_layout.targets.cpu.places.box import boxes_of, in_boxes, out_of_boxes
+from eqsat_layout.targets.cpu.places.byte_words import in_words
 from eqsat_layout.targets.cpu.places.planes import planes_as_rows
-from eqsat_layout.targets.cpu.places.words import in_words
 from eqsat_layout.targets.cpu.single.families.family import Family
 from eqsat_layout.targets.cpu.single.families.registry import FAMILIES
-from eqsat_layout.targets.cpu.single.join_axes import join_axes
+from eqsat_layout.targets.cpu.single.joined_tiles import join_tiles
 from eqsat_layout.targets.cpu.single.lane_moves import move_lanes
 from eqsat_layout.targets.cpu.single.matrix_sums import write_out_combinations
-from eqsat_layout.targets.cpu.single.neighbours import neighbours_in_lanes
+from eqsat_layout.targets.cpu.single.neighbouring_iterations import neighbours_in_lanes
 from eqsat_layout.targets.cpu.single.order_axes import order_axes
 from eqsat_layout.targets.cpu.single.phases import in_phases
 from eqsat_layout.targets.cpu.single.prefetch import prefetch_panels
+from eqsat_layout.targets.cpu.single.simplify import simplified
 from eqsat_layout.targets.cpu.single.skipped_steps import skip_zero_steps
 from eqsat_layout.targets.cpu.single.split_axes import split_axes
-from eqsat_layout.targets.cpu.single.unit_axes import unit_axes_first
 from eqsat_layout.targets.cpu.single.whole_vectors import in_whole_vectors
 from eqsat_layout.targets.cpu.symbolic.kernel import has_symbols, kernel_in_parts
-from eqsat_layout.targets.schedules import lookups
-from eqsat_layout.targets.schedules.accesses import StageAccess, depends_on
 from eqsat_layout.targets.schedules.attempts import isolated, tried, unless_refused
 from eqsat_layout.targets.schedules.blocks_in_loops import has_blocks_inside, iterations, schedule_inside
-from eqsat_layout.targets.schedules.epilogues import align_epilogues, epilogue_of, is_in_place
+from eqsat_layout.targets.schedules.epilogues import epilogue_of, is_in_place
 from eqsat_layout.targets.schedules.fuse_rows import fuse_axes
 from eqsat_layout.targets.schedules.index_of_extreme import split_extremes
 from eqsat_layout.targets.schedules.infinities import begins_with_infinity, infinities_exchanged
-from eqsat_layout.targets.schedules.inlining import inline_producers
 from eqsat_layout.targets.schedules.math_functions import expand_functions
 from eqsat_layout.targets.schedules.narrow_indices import narrow_indices
 from eqsat_layout.targets.schedules.row_divisors import divide_rows_once
-from eqsat_layout.targets.schedules.stages import Stage, new_schedule, stage_of, stages_of
+from eqsat_layout.targets.schedules.stages import Stage, new_schedule, stages_of
 from eqsat_layout.tir.intrinsics import calls_library
 
-_LARGEST_BODY = 64  # loads and calls of a block beyond which nothing more is inlined: registers spill
 _LONG = 1 << 16  # iterations of a stage that are worth a note if it is in no fast family
 _SHORT = 1 << 20  # iterations of stages in a loop, below which it costs more to share them than that saves
-_MANY_PARTS = 8  # of a concat, beyond which those that pad or transpose are made first: else no part is in vectors
 _LONG_ROW = 4  # vectors from which on a rest is worth it
-_JOINS = 2  # one of the vector axis, and one of others
 _SCHEDULED, _OF_HOST = "tirx.is_scheduled", "tirx.is_host_func"
 _NOT_SCHEDULED = " is not scheduled"
 
@@ -244,7 +231,7 @@ def _schedule(sch: Any, means: _Means) -> Any:
     if whole is not None:
         return whole
     sch = _sums_in_whole_vectors(sch, machine) or sch
-    sch = _join_tiles(split_axes(order_axes(sch, machine), machine), machine)
+    sch = join_tiles(split_axes(order_axes(sch, machine), machine), machine)
     stages = stages_of(sch)
     done: list[Any] = []
     for stage in stages:
@@ -329,116 +316,3 @@ def _schedule_stage(sch: Any, stage: Stage, means: _Means) -> tuple[Any, list[An
             return trial, [] if taken is None else [taken.block]
     means.refused.append(f": stage {stage.name}{_NOT_SCHEDULED}: {', '.join(reasons)}")
     return sch, []
-
-
-def simplified(sch: Any, machine: CpuMachine) -> Any:
-    """The same in fewer stages, and epilogues over the axes of their reductions."""
-    inlined = inline_producers(sch, _may_inline_exactly if machine.is_exact else _may_inline_all)
-    return unit_axes_first(align_epilogues(sch if inlined is sch else new_schedule(inlined.mod["main"])))
-
-
-def _may_inline_all(stage: Stage, consumers: Sequence[Stage]) -> bool:
-    """Inlining costs no work."""
-    if not all(_may_inline(stage, consumer) for consumer in consumers):
-        return False
-    return not stage.is_costly or sum(consumer.domain for consumer in consumers) <= stage.domain
-
-
-def _may_inline_exactly(stage: Stage, consumers: Sequence[Stage]) -> bool:
-    """Borders stay in memory: of a maximum with a number that LLVM has seen before, it forgets that NaN comes first."""
-    has_border = bool(stage.conditions) and any(consumer.is_reduction for consumer in consumers)
-    return not has_border and _may_inline_all(stage, consumers)
-
-
-def _may_inline(stage: Stage, consumer: Stage) -> bool:
-    reads = [load for load in consumer.loads if load.buffer.same_as(stage.write.buffer)]
-    if consumer.is_reduction and stage.is_view:
-        return True
-    if not consumer.simple or consumer.size + len(reads) * stage.size > _LARGEST_BODY:
-        return False
-    if not consumer.is_reduction:
-        return len(consumer.conditions) < _MANY_PARTS or not (stage.conditions or _jumps(stage))
-    long = [axis for axis in consumer.spatial if axis.extent != 1]  # axes that a sum keeps have one element
-    reused = any(not read.uses(axis.var) for read in reads for axis in long)
-    if not reused and long:  # in a group of channels, all of a vector read the same element
-        reused = any(read.stride(long[-1].var) == 0 for read in reads)
-    lanes = long[-1].var if long else None
-    return not reused and not _branches_within_vectors(stage, reads, lanes)
-
-
-def _branches_within_vectors(stage: Stage, reads: Sequence[StageAccess], lanes: Any) -> bool:
-    """Conditions change along the last axis of the stage, or along what its readers, at ``reads``, have in lanes."""
-    if stage.branches_on(stage.axes[-1].var):
-        return True
-    deciding = [axis.var for axis in stage.axes if stage.branches_on(axis.var)]
-    decided = [any(depends_on(index, var) for var in deciding) for index in stage.write.indices]
-    return lanes is not None and any(
-        decides and depends_on(index, lanes)
-        for read in reads
-        for index, decides in zip(read.indices, decided, strict=True)
-    )
-
-
-def _jumps(stage: Stage) -> bool:
-    """Neighbours in the result are none in some operand."""
-    return any(load.stride(stage.axes[-1].var) not in (0, 1) for load in stage.loads)
-
-
-def _join_tiles(sch: Any, machine: CpuMachine) -> Any:
-    """Reductions over tiles of several axes at once, or that overlap, where such tiles use the registers better."""
-    for number in range(len(stages_of(sch))):
-        for _ in range(_JOINS):
-            joined = _joined(sch, stages_of(sch)[number], machine)
-            if joined is None:
-                break
-            sch = joined
-    return sch
-
-
-def _joined(sch: Any, stage: Stage, machine: CpuMachine) -> Any:
-    if not (stage.simple and stage.is_plain and stage.is_reduction):
-        return None
-    tile = joined_tile(stage, machine)
-    if tile is None:
-        return None
-    joined = _with_joined_axes(sch, stage, tile)
-    if joined is None or not _has_tile_like(joined, stage, machine):
-        return None
-    even = evenly_shared(stage, tile, machine)
-    if even == tile or _is_in_pieces(joined, stage.name, machine):
-        return joined
-    return _with_joined_axes(sch, stage, even)
-
-
-def _with_joined_axes(sch: Any, stage: Stage, tile: JoinedTile) -> Any:
-    def joined() -> Any:
-        trial, own = sch, stage
-        epilogue = epilogue_of(sch, stage)
-        if epilogue is None:
-            trial = sch.copy()
-            epilogue = stage_of(trial, trial.cache_write(stage.block, 0, "global"))
-            own = stage_of(trial, stage.block)
-        if not is_in_place(own, epilogue) or (_overlaps(own, tile) and lookups.get_consumers(trial, epilogue.block)):
-            return None  # what is written twice, TVM takes for no stage that others may read
-        return join_axes(trial, own, epilogue, tile)
-
-    return unless_refused(joined)
-
-
-def _overlaps(stage: Stage, tile: JoinedTile) -> bool:
-    """The last tile starts in the one before."""
-    return math.prod(axis.extent or 1 for axis in stage.spatial[tile.first : tile.last]) != tile.size * tile.count
-
-
-def _has_tile_like(sch: Any, stage: Stage, machine: CpuMachine) -> bool:
-    """The reduction is still one for register tiles: cut axes may read operands in a way that is none for vectors."""
-    return tile_cycles(stage, machine) is None or (
-        tile_cycles(stage_of(sch, sch.get_sblock(stage.name)), machine) is not None
-    )
-
-
-def _is_in_pieces(sch: Any, name: str, machine: CpuMachine) -> bool:
-    """A reduction is done in pieces, for which cores take panels."""
-    stage = stage_of(sch, sch.get_sblock(name))
-    tile = register_tile(stage, machine)
-    return tile is not None and reduction_pieces(stage, tile, machine) > 1

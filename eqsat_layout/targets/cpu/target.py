@@ -26,9 +26,9 @@ from eqsat_layout.system.machine import threads
 from eqsat_layout.system.store import ArtefactStore
 from eqsat_layout.targets.cpu import host
 from eqsat_layout.targets.cpu.amx.instructions import ATTRIBUTES, is_permitted
-from eqsat_layout.targets.cpu.byte_products import BYTES
 from eqsat_layout.targets.cpu.calibration import workloads
 from eqsat_layout.targets.cpu.costs import default_costs
+from eqsat_layout.targets.cpu.dot_products import BYTES_OF_WORD
 from eqsat_layout.targets.cpu.kernels import Build, join_calls, schedule_module
 from eqsat_layout.targets.cpu.machine import EXACT, CpuMachine, machine_of
 from eqsat_layout.targets.executable import Executable
@@ -59,7 +59,7 @@ class CpuTarget(Target):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """Of x86."""
+        """The features of x86 that kernels need."""
         return host.needs(self.tvm)
 
     @cached_property
@@ -82,7 +82,7 @@ class CpuTarget(Target):
 
     @property
     def version(self) -> str:
-        """Of the schedules and passes."""
+        """The version of the schedules and passes."""
         return source_digest(_KERNELS)
 
     @property
@@ -113,14 +113,16 @@ class CpuTarget(Target):
 
     def candidates(self, computation: Computation) -> Sequence[Candidate]:
         """Channels last, and in blocks that fill vectors."""
-        return layout_candidates(computation, Blocking(self.blocks, word=BYTES if self.machine.byte_products else 0))
+        return layout_candidates(
+            computation, Blocking(self.blocks, word=BYTES_OF_WORD if self.machine.byte_products else 0)
+        )
 
     def algorithms(self) -> Sequence[Algorithm]:
         """Those that are not ``approx``, or all."""
         return [algorithm for algorithm in ALGORITHMS if self.approx or not algorithm.approx]
 
     def roofline(self) -> Roofline:
-        """By the vector width, of one core: proportions matter and not seconds."""
+        """A roofline of one core, by its vector width: proportions matter and not seconds."""
         return default_costs(self.machine)
 
     def joins(self, op: Signature, operands: Sequence[Format | None], results: Sequence[Format | None]) -> bool:

@@ -39,12 +39,12 @@ class Unit:
 
     @property
     def size(self) -> int:
-        """Of the text: what takes long to build is large."""
+        """The length of the text, which the time to build it grows with."""
         return sum(map(len, self.texts))
 
     @cached_property
     def digest(self) -> str:
-        """Of the functions, the names of their variables included."""
+        """A digest of the functions, the names of their variables included."""
         found = hashlib.sha256()
         for text in self.texts:
             found.update(hashlib.sha256(text.encode()).digest())
@@ -87,7 +87,7 @@ def named_by_structure(mod: tvm.IRModule) -> tuple[tvm.IRModule, list[Unit]]:
 
 
 def units_by_function(mod: tvm.IRModule) -> dict[Any, Unit]:
-    """Of each PrimFunc that is a unit by itself the unit that it will be: :func:`named_by_structure` names it so."""
+    """For each PrimFunc that is a unit by itself, the unit as :func:`named_by_structure` will name it."""
     functions = {var: func for var, func in mod.functions_items() if isinstance(func, tirx.PrimFunc)}
     return {group[0]: _unit(group, functions) for group in _groups(functions) if len(group) == 1}
 

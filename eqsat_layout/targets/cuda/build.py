@@ -28,7 +28,7 @@ from eqsat_layout.targets.cuda.kernels.row_kernel import row_kernel
 from eqsat_layout.targets.cuda.kernels.window_kernel import window_kernel
 from eqsat_layout.targets.cuda.lowering import lowered
 from eqsat_layout.targets.cuda.machine import CudaMachine
-from eqsat_layout.targets.cuda.parts_in_place import parts_in_place
+from eqsat_layout.targets.cuda.products_in_place import products_in_place
 from eqsat_layout.targets.gpu.host.program import host_plan
 from eqsat_layout.targets.gpu.kernel_names import with_kernel_names
 from eqsat_layout.targets.gpu.kernels.families import Family, of_first_family
@@ -48,7 +48,7 @@ def build(
 
     ``approx``: products may run on tensor cores, which add up in another order and, of float32, cut operands to parts.
     """
-    mod = with_kernel_names(parts_in_place(without_libraries(mod, in_order=not approx)))
+    mod = with_kernel_names(products_in_place(without_libraries(mod, in_order=not approx)))
     launched, views = launched_and_views(mod)
     arch = str(target.attrs["arch"])
     overlaps = has_dependent_launch(arch)

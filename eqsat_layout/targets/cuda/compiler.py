@@ -56,7 +56,7 @@ class Compiled:
 
     @property
     def spilled_bytes(self) -> int:
-        """Of all kernels."""
+        """The spilled bytes of all kernels."""
         return sum(facts.spilled_bytes for facts in self.kernels.values())
 
 
@@ -110,7 +110,7 @@ def _kept(store: ArtefactStore, arch: str, headers: str, source: str) -> Compile
 
 @cache
 def _compilers_version() -> str | None:
-    """Of the one that is used: what another one made is not taken for its work."""
+    """The version of the compiler in use: what another one made is not reused."""
     if available_compiler() != "nvrtc":
         nvcc = shutil.which("nvcc")
         return nvcc and subprocess.run([nvcc, "--version"], capture_output=True, text=True, check=False).stdout

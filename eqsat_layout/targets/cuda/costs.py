@@ -118,7 +118,7 @@ class CudaRoofline:
         return work / (self.machine.flops["float32"] * _ORDINARY * self._share_of_machine(op))
 
     def _share_of_machine(self, op: Signature) -> float:
-        """Of the multiprocessors that the blocks of the result keep busy, over all waves; a split sum keeps half."""
+        """The share of multiprocessors that the result's blocks keep busy, over all waves; a split sum keeps half."""
         elements = max((math.prod(_sizes(ty)) for ty in op.results if ty is not None), default=1)
         blocks = max(1.0, elements / _TILE)
         waves = math.ceil(blocks / self.machine.multiprocessors)
@@ -143,7 +143,7 @@ def _factors(computation: Computation | None, heavy: Heaviest) -> set[int]:
 
 
 def _wastes(heavy: Heaviest) -> dict[int, float]:
-    """By operand how many times its bytes are read: neighbours of a warp read neighbours, or sectors each."""
+    """How many times the bytes of each operand are read: lanes of a warp read neighbours, or a sector each."""
     if heavy.step is None or heavy.block.is_contraction:
         return {}
     variable, stride, _ = heavy.step

@@ -53,5 +53,5 @@ def _are_halves(expressions: list[Any]) -> bool:
 
 
 def _wide(expression: Any) -> str:
-    """Of as many lanes."""
+    """The type in single precision with as many lanes."""
     return str(expression.ty.dtype).replace("bfloat16", "float32").replace("float16", "float32")

@@ -55,7 +55,7 @@ class _Joiner:
     _products: dict[Any, Product | None] = field(default_factory=dict)
 
     def joined(self, function: Any) -> dict[Any, Any]:
-        """By variable the call that gives it from now on; ``None``: it is not needed any more."""
+        """For each variable the call that defines it from now on; ``None``: it is not needed any more."""
         found: dict[Any, Any] = {}
         calls, readers = calls_of(function)
         makers = {call.var: call for call in calls}

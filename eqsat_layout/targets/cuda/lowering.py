@@ -14,11 +14,11 @@ import tvm
 from tvm import s_tir, tirx
 
 from eqsat_layout.errors import TargetError
-from eqsat_layout.passes.bound_lanes import bind_one_by_one
-from eqsat_layout.passes.bound_narrow import with_bound_values
 from eqsat_layout.passes.index_bits import indices_in_bits
+from eqsat_layout.passes.let_narrow_floats import with_let_values
+from eqsat_layout.passes.let_vectors import serialise_let_vectors
+from eqsat_layout.passes.reduction_inits import init_empty_loops
 from eqsat_layout.passes.rounding import round_by_arithmetic
-from eqsat_layout.passes.unbegun_reductions import begin_over_nothing
 from eqsat_layout.targets.cuda.dependent_launch import constants_of, has_dependent_launch, waiting
 from eqsat_layout.targets.cuda.half_functions import half_functions
 from eqsat_layout.targets.cuda.launch_bounds import bounded
@@ -102,7 +102,7 @@ def _passes(*, is_scheduled: bool) -> Sequence[Any]:
     blocks = [
         s_tir.transform.CanonicalizeLoop(),
         s_tir.transform.LowerCrossThreadReduction(),
-        begin_over_nothing(),
+        init_empty_loops(),
         s_tir.transform.LowerInitBlock(),
         s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
         s_tir.transform.ConvertBlocksToOpaque(),
@@ -123,7 +123,7 @@ def _passes(*, is_scheduled: bool) -> Sequence[Any]:
         s_tir.transform.LowerOpaqueBlock(),
         dividends_that_count_up(),
         tirx.transform.FlattenBuffer(),
-        with_bound_values(tirx.transform.BF16ComputeLegalize()),
+        with_let_values(tirx.transform.BF16ComputeLegalize()),
         indices_in_bits(_INDEX_BITS),
     ]
     copies = [
@@ -151,7 +151,7 @@ def _passes(*, is_scheduled: bool) -> Sequence[Any]:
         s_tir.transform.InjectPTXAsyncCopy(),
         s_tir.transform.MergeSharedMemoryAllocations(),
     ]
-    vectors, split = [bind_one_by_one(), tirx.transform.VectorizeLoop()], tirx.transform.SplitHostDevice()
+    vectors, split = [serialise_let_vectors(), tirx.transform.VectorizeLoop()], tirx.transform.SplitHostDevice()
     if is_scheduled:
         partitioned = s_tir.transform.LoopPartition()
         return [*blocks, *flat, partitioned, *vectors, *copies, *statements, *barriers, split]

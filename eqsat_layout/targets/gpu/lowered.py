@@ -28,7 +28,7 @@ def device_part(mod: tvm.IRModule, kind: str) -> tvm.IRModule:
 
 
 def split_by_kind(mod: tvm.IRModule, kind: str) -> tuple[tvm.IRModule, tvm.IRModule]:
-    """With TVM's calling convention: those that don't run on targets of that kind, and those that do."""
+    """Functions in TVM's calling convention: those that don't run on targets of that kind, and those that do."""
 
     def is_device(func: Any) -> bool:
         return str(func.attrs["target"].kind.name) == kind

@@ -1,4 +1,4 @@
-"""What of a module of kernels is launched, and what only looks at memory in another way.
+"""Which PrimFuncs of a module are launched as kernels, and which are views that cost nothing.
 
 In: a module whose PrimFuncs are not scheduled. Out: PrimFuncs by name.
 """

@@ -91,7 +91,7 @@ def _as_it_stands(profile: Profile, func: Any) -> tuple[Any, bool]:
 
 
 def _suited(profile: Profile, func: Any, nests: list[Nest]) -> tuple[Any, list[Nest]]:
-    """With arithmetic that the device has, and without guards that its images do by themselves."""
+    """The function with arithmetic that the device has, and without guards that its images do by themselves."""
     if not profile.has_f16:
         func, nests = in_single_precision(func, nests)
     return func, without_needless_guards(nests) if profile.clamps_to_zero else nests

@@ -71,7 +71,7 @@ class ImageRoofline:
     def share(
         self, computation: Computation, operands: Sequence[Format | None], results: Sequence[Format | None]
     ) -> float:
-        """Of peak arithmetic, by how the lanes of vectors lie."""
+        """The share of peak arithmetic, by how the lanes of vectors lie."""
         heavy = heaviest(computation, operands, results)
         return _SCALAR if heavy is None else max(_SCALAR, heavy.efficiency(_LANES))
 
@@ -81,7 +81,7 @@ class ImageRoofline:
         return fmt is not None and fmt.scope != GLOBAL
 
     def _seconds(self, moved: Traffic, arithmetic: float = 0.0) -> float:
-        """Of the slowest, and a part of the others: so of plans that are as fast the one that moves least is best."""
+        """The slowest part, plus a share of the others: of equally fast plans the one that moves least is best."""
         loads = moved.loads_of_images * self.profile.image_slowdown + moved.loads_of_buffers
         beyond = moved.images * self.profile.image_slowdown + moved.buffers
         parts = (moved.memory / self.profile.memory, beyond / self.profile.l2, loads / self.profile.l1, arithmetic)

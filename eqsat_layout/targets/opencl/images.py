@@ -29,7 +29,7 @@ _FEWEST_AXES: Final = 3
 
 
 class Extents(NamedTuple):
-    """Of an array of images, in texels."""
+    """The extents of an array of images, in texels."""
 
     layers: Extent
     height: Extent
@@ -50,7 +50,7 @@ class ImageMemory(Memory):
         return tuple(sorted({row, row + 1, len(shape) - 1} - {0}))
 
     def extents(self, shape: Sequence[Extent]) -> Extents:
-        """Of the images that hold a tensor of a physical shape."""
+        """The extents of the images that hold a tensor of a physical shape."""
         column = first_column(self.scope, len(shape))
         return Extents(extent_product(shape[: column - 1]), shape[column - 1], extent_product(shape[column:-1]))
 

@@ -19,7 +19,7 @@ _UNROLLED: Final = 4
 
 
 class Loads:
-    """Of one kernel; blocks that only prepare an operand are computed by those who read it."""
+    """The loads of one kernel; blocks that only prepare an operand are computed by their readers."""
 
     def __init__(self, computation: Computation, results: Sequence[Format | None]) -> None:
         self._computation = computation
@@ -51,7 +51,7 @@ class Loads:
         return written if written in self._computation.internal else None
 
     def _tile(self, block: Block) -> dict[int, int]:
-        """By variable the elements of a tile; of all axes to unroll the first one with which least is loaded."""
+        """The elements of a tile, by variable; of all axes to unroll the first one with which least is loaded."""
         variables = [v for index in block.writes[0].indices if (v := block.variable(index)) is not None]
         lane = self._lane(block)
         lanes = {} if lane is None else {lane: min(_LANES, _size(block, lane))}

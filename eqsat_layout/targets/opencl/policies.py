@@ -131,7 +131,7 @@ class _PolicyCosts:
 
 @cache
 def could_be_image(computation: Computation, number: int, target: OpenClTarget, scopes: tuple[str, ...]) -> bool:
-    """With some axis in texels, a memory of these scopes holds the buffer and the op can use it there."""
+    """For some axis in texels, a memory of these scopes holds the buffer and the op can use it there."""
     buffer = computation.buffers[number]
     memories = [target.memories[scope] for scope in scopes if scope in target.memories]
     images = [memory.placed(fmt, buffer.dtype) for fmt in blocked(buffer.shape) for memory in memories]

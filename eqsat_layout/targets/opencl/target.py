@@ -66,11 +66,11 @@ class OpenClTarget(DeviceTarget):
         return candidates(computation, self)
 
     def modelled(self, known: Snapshot) -> CostModel:
-        """By what the profile says of its caches."""
+        """The costs by what the profile says of its caches."""
         return ImageRoofline(self.profile)
 
     def on_host(self, host: Mapping[str, Any]) -> OpenClTarget:
-        """With the host of the device."""
+        """The target with the host of the device."""
         config = json.loads(str(self.tvm)) | {"host": dict(host)}
         return make_target(config, self.approx)
 

@@ -48,7 +48,7 @@ def traffic_of(
     profile: Profile,
     fused: frozenset[int] = frozenset(),
 ) -> Traffic:
-    """Of one run; operands and results that are ``fused`` stay in registers."""
+    """The traffic of one run; operands and results that are ``fused`` stay in registers."""
     total = Traffic()
     loads_of = None if op.computation is None else Loads(op.computation, results)
     for i, (tensor, fmt) in enumerate(zip(op.operands, operands, strict=True)):
@@ -67,7 +67,7 @@ def traffic_of(
 
 
 def traffic_of_copy(source: Format, target: Format, element_bytes: float, profile: Profile) -> Traffic:
-    """Of a kernel that copies a tensor from one format to another."""
+    """The traffic of a kernel that copies a tensor from one format to another."""
     before = source.elements() * element_bytes
     return _read(source, before, before, profile) + _written(target, target.elements() * element_bytes)
 

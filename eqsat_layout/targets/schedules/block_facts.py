@@ -38,7 +38,7 @@ class BlockFacts:
 
 @lru_cache(_REMEMBERED)
 def facts_of(block: Any) -> BlockFacts:
-    """Of an ``SBlock``."""
+    """The facts of an ``SBlock``."""
     axes = tuple(
         StageAxis(iv.var, as_int(iv.dom.extent), int(iv.iter_type) == tirx.IterVar.CommReduce)
         for iv in list(block.iter_vars)

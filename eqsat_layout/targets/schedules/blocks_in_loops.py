@@ -49,7 +49,7 @@ def schedule_inside(func: Any, schedule: Scheduler, refused: list[str]) -> Any:
 
 
 def iterations(func: Any) -> int:
-    """Of all stages of a function; a symbolic axis counts as 64."""
+    """The iterations of all stages of a function; a symbolic axis counts as 64."""
     return sum(map(_iterations, nodes_of(func.body.block.body, s_tir.SBlock)))
 
 

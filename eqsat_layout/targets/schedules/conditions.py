@@ -32,7 +32,7 @@ class TruthChange:
 
 
 def change_of(condition: Any, var: Any) -> TruthChange | None:
-    """Of a comparison of ``var`` with an expression of others, which no memory is read for."""
+    """Where a comparison of ``var`` changes, with an expression of other variables that reads no memory."""
     is_whole = isinstance(condition, COMPARISONS) and str(condition.a.ty.dtype).startswith("int")
     if not is_whole or not depends_on(condition, var):
         return None

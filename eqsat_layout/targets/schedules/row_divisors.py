@@ -47,7 +47,7 @@ def _of_lanes(loop: Any) -> Any:
 
 
 def _inverse(number: float) -> float | None:
-    """Of a number that is a normal one, as its inverse is."""
+    """The inverse of a number; both are normal numbers."""
     is_normal = _NORMAL <= abs(number) <= 1 / _NORMAL
     return 1 / number if is_normal else None
 

@@ -21,10 +21,11 @@ from bench.planning.extraction import network
 from eqsat_layout.extract.solver.frontier import FIRST, solve
 from eqsat_layout.extract.solver.greedy import solve_greedy
 from eqsat_layout.extract.solver.ilp import improve
+from eqsat_layout.extract.solver.narrowing import beam, weaken
 from eqsat_layout.extract.solver.order import elimination_order
 from eqsat_layout.extract.solver.problem import AliasClass, ENode, ExtractionError, Problem, cost_of
 from eqsat_layout.extract.solver.reduce import reduce
-from eqsat_layout.extract.solver.sweep import Sweep, beam, weaken
+from eqsat_layout.extract.solver.sweep import Sweep
 
 ROOT = Path(__file__).parents[3]
 TINY = 1e-9
@@ -101,7 +102,7 @@ def test_a_sweep_that_compares_too_many_states_ends_with_a_bound(monkeypatch: py
 def test_few_states_are_tried_before_many(monkeypatch: pytest.MonkeyPatch) -> None:
     """A GRU of torch's, unrolled, took 100 s of processor time; four states prove what 40 000 did not."""
     monkeypatch.setattr("eqsat_layout.extract.solver.blocks.MANY", sys.maxsize)  # with blocks it is solved at once
-    monkeypatch.setattr("eqsat_layout.extract.solver.sweep.TENSORS", 0)
+    monkeypatch.setattr("eqsat_layout.extract.solver.dominance.TENSORS", 0)
     problem = seeded_problem(2, 120, cyclic=False, forks=3)
     found = solve(replace(problem, goals=tuple((f, 0) for f in range(0, 120, 5))))
     assert (found.proven, found.stats.method) == (True, "beam")
@@ -113,7 +114,7 @@ def test_a_table_keeps_the_states_that_comparing_them_one_by_one_keeps(monkeypat
     reduced = reduce(replace(problem, goals=tuple((f, 0) for f in range(0, 120, 5))))
     sweeps = []
     for few in (2, sys.maxsize):
-        monkeypatch.setattr("eqsat_layout.extract.solver.sweep.FEW", few)
+        monkeypatch.setattr("eqsat_layout.extract.solver.dominance.FEW", few)
         sweeps.append(Sweep.begin(reduced, elimination_order(reduced)))
         sweeps[-1].run_exact(100, math.inf)
     reached = [(s.step, s.widest, [(cost, bits) for cost, bits, _ in s.states]) for s in sweeps]
@@ -123,7 +124,7 @@ def test_a_table_keeps_the_states_that_comparing_them_one_by_one_keeps(monkeypat
 
 def blocks_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where there are few states: small problems are those whose truth is known."""
-    for name, value in (("blocks.MANY", 2), ("blocks.FOLD", 1), ("blocks.SHORTEST", 1), ("sweep.SQUARE", 2)):
+    for name, value in (("blocks.MANY", 2), ("blocks.FOLD", 1), ("blocks.SHORTEST", 1), ("dominance.SQUARE", 2)):
         monkeypatch.setattr(f"eqsat_layout.extract.solver.{name}", value)
 
 

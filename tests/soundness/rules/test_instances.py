@@ -7,10 +7,10 @@ from pathlib import Path
 
 from eqsat_layout.egraph.rules import rule_files
 from eqsat_layout.maps import IndexMap
+from eqsat_layout.soundness.rules.body_searches import searches
 from eqsat_layout.soundness.rules.corpus import cases_in
 from eqsat_layout.soundness.rules.instances import Instances
 from eqsat_layout.soundness.rules.rule_base import read_rule_base
-from eqsat_layout.soundness.rules.sought import searches
 
 CORPUS = Path(__file__).parents[1] / "bad_rules"
 SHAPES = [(2, 3), (2, 4)]

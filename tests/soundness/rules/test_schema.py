@@ -7,7 +7,7 @@ import random
 import pytest
 
 from eqsat_layout.graph.graph import TensorType
-from eqsat_layout.soundness.rules.climbs import Climb
+from eqsat_layout.soundness.rules.call_search import CallSearch
 from eqsat_layout.soundness.rules.ops import unusable, usual_call, why_never
 from eqsat_layout.soundness.rules.schema import draw_calls, drawn, vary
 
@@ -100,9 +100,9 @@ def test_words_that_another_op_documents_are_drawn(op: str, shape: tuple[int, ..
 
 def test_an_op_that_can_not_be_run_is_not_sought_for_long() -> None:
     """All was tried 1 800 times, for more than half a minute: every call is refused for the one reason."""
-    climb = Climb("relax.add", random.Random(0))
-    assert climb.run(lambda call: "nobody runs it") is None
-    assert climb.reasons.total() <= 100
+    search = CallSearch("relax.add", random.Random(0))
+    assert search.run(lambda call: "nobody runs it") is None
+    assert search.reasons.total() <= 100
 
 
 @pytest.mark.parametrize(

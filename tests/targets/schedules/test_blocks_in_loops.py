@@ -12,7 +12,7 @@ from targets.machines import AVX2
 from tvm import relax, te, tirx
 from tvm.script import tirx as T
 
-from eqsat_layout.readers.layers.repeated_steps import Step, repeated
+from eqsat_layout.readers.layers.repeated_steps import Step, loop_over_steps
 from eqsat_layout.targets.cpu.lowering import pipeline_name
 from eqsat_layout.targets.cpu.schedule import schedule_primfunc
 from eqsat_layout.targets.schedules.blocks_in_loops import has_blocks_inside
@@ -35,7 +35,7 @@ def recurrence(*, counts: bool) -> Any:
 
     after = te.compute(shape, element, "after")
     made = te.compute(shape, lambda i, j: after[i, j], "made")
-    return repeated(
+    return loop_over_steps(
         Step(given, [weights], [(state, after)], made, number), tirx.IntImm("int64", STEPS), is_reverse=True
     )
 

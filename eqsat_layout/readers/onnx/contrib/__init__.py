@@ -1,4 +1,4 @@
-"""Ops of ``com.microsoft``, as ONNX Runtime's optimisers, quantisers and model builders write them.
+"""Contrib ops of ONNX Runtime (domain ``com.microsoft``), as its optimisers, quantisers and model builders write.
 
 In: a node's inputs and attributes. Out: its results, in Relax; :class:`EqsatError` for what is not done. What they
 compute is said in ONNX Runtime's ``ContribOperators.md``. Ops of that domain that are ONNX's own by another version, or

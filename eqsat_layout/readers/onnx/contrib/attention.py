@@ -1,4 +1,4 @@
-"""Attention, with caches of keys and values and turned positions.
+"""Attention with a cache of keys and values and rotary embeddings.
 
 In: a node's inputs and attributes. Out: its results, in Relax.
 """
@@ -26,8 +26,11 @@ from eqsat_layout.readers.onnx.contrib.operands import (
 def _rotated(
     op: EmittedOps, x: Any, cos: Any, sin: Any, positions: Any, *, interleaved: bool, count: int = 0, scale: float = 1.0
 ) -> Any:
-    """``x`` of shape (batch, length, heads, numbers), the first ``count`` numbers turned by the rows of the tables at
-    ``positions``, of shape (batch, length)."""
+    """Rotary embedding of the first ``count`` elements of each head (0: as many as the tables have), times ``scale``.
+
+    ``x``: (batch, length, heads, size); ``positions``: (batch, length), the rows of the tables ``cos`` and ``sin``.
+    ``interleaved``: pairs are neighbours, not elements of the two halves.
+    """
     size = extent_of(x, 3)
     turns = count or 2 * extent_of(cos, 1)
     c, s = (op.expand_dims(op.take(table, positions, 0), 2) for table in (cos, sin))
@@ -47,8 +50,8 @@ def _rotated(
     return made if turns == size else op.concat([made, op.strided_slice(x, [3], [turns], [size])], 3)
 
 
-def _rotary(op: EmittedOps, inputs: list[Any], attributes: dict[str, Any]) -> Any:
-    """``RotaryEmbedding``: of (batch, length, heads * numbers) or (batch, heads, length, numbers)."""
+def _rotary_embedding(op: EmittedOps, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """``RotaryEmbedding`` of (batch, length, heads * size) or (batch, heads, length, size)."""
     x, positions, cos, sin = inputs[:4]
     if attributes.get("is_packed_batching"):
         raise EqsatError("with is_packed_batching is not done")
@@ -75,8 +78,8 @@ def _rotary(op: EmittedOps, inputs: list[Any], attributes: dict[str, Any]) -> An
     return op.reshape(made, given) if is_flat else op.permute_dims(made, [0, 2, 1, 3])
 
 
-def attended(op: EmittedOps, q: Any, k: Any, v: Any, attributes: dict[str, Any], biases: Sequence[Any]) -> Any:
-    """Of shape (batch, length, heads * numbers), from what is of shape (batch, heads, length, numbers)."""
+def attention_of(op: EmittedOps, q: Any, k: Any, v: Any, attributes: dict[str, Any], biases: Sequence[Any]) -> Any:
+    """``softmax(q k^T * scale + biases) v``: from (batch, heads, length, size) to (batch, length, heads * size)."""
     size, dtype = extent_of(q, 3), str(q.ty.dtype)
     scale = float(attributes.get("scale", 0.0)) or 1 / math.sqrt(size)
     scores = op.scaled(op.matmul(q, op.permute_dims(k, [0, 1, 3, 2])), scale)
@@ -90,13 +93,14 @@ def attended(op: EmittedOps, q: Any, k: Any, v: Any, attributes: dict[str, Any],
     return op.reshape(made, [batch, length, int(heads) * int(width)])
 
 
-def by_heads(op: EmittedOps, x: Any, heads: int) -> Any:
+def split_heads(op: EmittedOps, x: Any, heads: int) -> Any:
+    """From (batch, length, heads * size) to (batch, heads, length, size)."""
     batch, length, _ = shape_of(x)
     width = extent_of(x, 2)
     return op.permute_dims(op.reshape(x, [batch, length, heads, width // heads]), [0, 2, 1, 3])
 
 
-def _multi_head(op: EmittedOps, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+def _multi_head_attention(op: EmittedOps, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     """``MultiHeadAttention``."""
     q, k, v, bias, padding, more, past_k, past_v = inputs[:8]
     heads = int(attributes["num_heads"])
@@ -111,21 +115,21 @@ def _multi_head(op: EmittedOps, inputs: list[Any], attributes: dict[str, Any]) -
             if bias is not None:
                 x = op.add(x, op.strided_slice(bias, [0], [at], [at + width]))
             at += width
-            x = by_heads(op, x, heads)
+            x = split_heads(op, x, heads)
         parts.append(x)
     q, k, v = parts
     if past_k is not None:
         k, v = op.concat([past_k, k], 2), op.concat([past_v, v], 2)
     biases = [] if more is None else [more]
     if padding is not None:
-        biases.append(of_padding(op, padding, float(attributes.get("mask_filter_value", -10000.0))))
+        biases.append(padding_bias(op, padding, float(attributes.get("mask_filter_value", -10000.0))))
     if attributes.get("unidirectional"):
-        biases.append(of_order(op, q, k))
-    return results_of([attended(op, q, k, v, attributes, biases), k, v], attributes)
+        biases.append(causal_bias(op, q, k))
+    return results_of([attention_of(op, q, k, v, attributes, biases), k, v], attributes)
 
 
-def of_padding(op: EmittedOps, padding: Any, value: float) -> Any:
-    """From a mask of the keys of each sequence, of shape (batch, keys), or of each query, (batch, queries, keys)."""
+def padding_bias(op: EmittedOps, padding: Any, value: float) -> Any:
+    """``value`` where the mask, (batch, keys) or (batch, queries, keys), is 0; it is added to the scores."""
     rank = len(shape_of(padding))
     if rank not in (2, 3):
         raise EqsatError(f"with a mask of keys of {rank} axes is not done")
@@ -134,8 +138,8 @@ def of_padding(op: EmittedOps, padding: Any, value: float) -> Any:
     return op.expand_dims(bias, [1, 2] if rank == 2 else [1])
 
 
-def of_order(op: EmittedOps, q: Any, k: Any) -> Any:
-    """That hides keys after the query, where the last of both are at the same place."""
+def causal_bias(op: EmittedOps, q: Any, k: Any) -> Any:
+    """The lowest float32 for keys after the query; the last query and the last key have the same position."""
     queries, keys = shape_of(q)[2], shape_of(k)[2]
     return op.computed(
         "causal",
@@ -148,9 +152,11 @@ def of_order(op: EmittedOps, q: Any, k: Any) -> Any:
     )
 
 
-def _grouped(op: EmittedOps, inputs: list[Any], attributes: dict[str, Any]) -> Any:
-    """``GroupQueryAttention``: the keys and values of the past before those of now, of each sequence as many as it has.
-    Each result of keys and values has room for all of the past and now."""
+def _group_query(op: EmittedOps, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """``GroupQueryAttention``: each sequence of the batch has its own number of past keys and values.
+
+    The resulting caches have room for the whole past and the new keys and values.
+    """
     q, k, v, past_k, past_v, lengths = inputs[:6]
     cos, sin, positions, bias = inputs[7:11]
     for place, what in ((11, "head_sink"), (12, "k_scale")):
@@ -175,9 +181,9 @@ def _grouped(op: EmittedOps, inputs: list[Any], attributes: dict[str, Any]) -> A
             made = _rotated(op, wide, cos, sin, positions, interleaved=bool(attributes.get("rotary_interleaved")))
             turned.append(op.reshape(made, [batch, length, extent_of(x, 2)]))
         q, k = turned
-    q, k, v = by_heads(op, q, heads), by_heads(op, k, groups), by_heads(op, v, groups)
+    q, k, v = split_heads(op, q, heads), split_heads(op, k, groups), split_heads(op, v, groups)
     if past_k is not None:
-        k, v = (_joined(op, past, now, before) for past, now in ((past_k, k), (past_v, v)))
+        k, v = (_with_past(op, past, now, before) for past, now in ((past_k, k), (past_v, v)))
     keys = shape_of(k)[2]
     window = int(attributes.get("local_window_size", -1))
 
@@ -193,11 +199,11 @@ def _grouped(op: EmittedOps, inputs: list[Any], attributes: dict[str, Any]) -> A
     if bias is not None:
         biases.append(bias)
     each_k, each_v = (op.repeat(x, heads // groups, 1) if heads != groups else x for x in (k, v))
-    return results_of([attended(op, q, each_k, each_v, attributes, biases), k, v], attributes)
+    return results_of([attention_of(op, q, each_k, each_v, attributes, biases), k, v], attributes)
 
 
-def _joined(op: EmittedOps, past: Any, now: Any, before: Any) -> Any:
-    """Of each sequence what it has of the past, and after that what is new."""
+def _with_past(op: EmittedOps, past: Any, now: Any, before: Any) -> Any:
+    """The cache: for each sequence its past, ``before`` elements long, then what is new."""
     batch, heads, length, size = shape_of(now)
     whole = shape_of(past)[2] + length
 
@@ -212,8 +218,8 @@ def _joined(op: EmittedOps, past: Any, now: Any, before: Any) -> Any:
 
 
 MAKERS: Final[dict[str, Maker]] = {
-    "RotaryEmbedding": _rotary,
-    "MultiHeadAttention": _multi_head,
-    "GroupQueryAttention": _grouped,
+    "RotaryEmbedding": _rotary_embedding,
+    "MultiHeadAttention": _multi_head_attention,
+    "GroupQueryAttention": _group_query,
 }
 """By the names of the ops."""

@@ -1,4 +1,4 @@
-"""Norms, with a sum of operands before them.
+"""RMS norm and layer norm, with a residual sum before them.
 
 In: a node's inputs and attributes. Out: its results, in Relax.
 """
@@ -10,11 +10,11 @@ from typing import Any, Final
 
 from tvm import relax
 
-from eqsat_layout.readers.onnx.contrib.operands import EmittedOps, Maker, refuse_results_but, results_of, shape_of
+from eqsat_layout.readers.onnx.contrib.operands import EmittedOps, Maker, refuse_other_results, results_of, shape_of
 
 
 def _rms(op: EmittedOps, x: Any, scale: Any, attributes: dict[str, Any]) -> Any:
-    """In float32, as ONNX Runtime does."""
+    """RMS norm, computed in float32, as ONNX Runtime does."""
     axes = list(range(int(attributes.get("axis", -1)) % len(shape_of(x)), len(shape_of(x))))
     wide = op.floats(x)
     mean = op.mean(op.multiply(wide, wide), axes, keepdims=True)
@@ -22,11 +22,11 @@ def _rms(op: EmittedOps, x: Any, scale: Any, attributes: dict[str, Any]) -> Any:
     return op.multiply(op.like(made, scale), scale)
 
 
-def _simplified(op: EmittedOps, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+def _rms_norm(op: EmittedOps, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     return results_of([_rms(op, inputs[0], inputs[1], attributes)], attributes)
 
 
-def _skipped(is_simplified: bool) -> Callable[..., Any]:
+def _skip_norm(is_simplified: bool) -> Callable[..., Any]:
     def make(op: EmittedOps, inputs: list[Any], attributes: dict[str, Any]) -> Any:
         x, skip, gamma = inputs[:3]
         beta, bias = (None, inputs[3]) if is_simplified else inputs[3:5]
@@ -38,15 +38,15 @@ def _skipped(is_simplified: bool) -> Callable[..., Any]:
         else:
             beta = op.zeros(gamma.ty.shape, str(gamma.ty.dtype)) if beta is None else beta
             made = op.layer_norm(whole, gamma, beta, axes=[-1], epsilon=float(attributes.get("epsilon", 1e-12)))
-        refuse_results_but(attributes, 0, 3)
+        refuse_other_results(attributes, 0, 3)
         return results_of([made, None, None, whole], attributes)
 
     return make
 
 
 MAKERS: Final[dict[str, Maker]] = {
-    "SimplifiedLayerNormalization": _simplified,
-    "SkipLayerNormalization": _skipped(is_simplified=False),
-    "SkipSimplifiedLayerNormalization": _skipped(is_simplified=True),
+    "SimplifiedLayerNormalization": _rms_norm,
+    "SkipLayerNormalization": _skip_norm(is_simplified=False),
+    "SkipSimplifiedLayerNormalization": _skip_norm(is_simplified=True),
 }
 """By the names of the ops."""

@@ -1,4 +1,4 @@
-"""What all of these ops are written with: Relax ops that are emitted, and questions about operands and results.
+"""Helpers for all of these ops: Relax ops that are emitted at once, and checks of operands and results.
 
 In: a builder, a node's inputs and attributes. Out: what is asked, or :class:`EqsatError` for what is not done.
 """
@@ -16,7 +16,7 @@ from eqsat_layout.readers.onnx.equal_extents import agreeing
 
 
 class EmittedOps:
-    """Relax ops that are emitted."""
+    """``op.NAME(...)`` emits the Relax op of that name and gives its variable."""
 
     def __init__(self, builder: relax.BlockBuilder) -> None:
         self.builder = builder
@@ -26,23 +26,28 @@ class EmittedOps:
         return lambda *given, **named: self.builder.emit(op(*given, **named))
 
     def add(self, one: Any, other: Any) -> Any:
-        """Of operands that may be spread, where an extent is 1 as far as is known."""
+        """A sum that may broadcast, also along extents that nothing proves to be equal."""
         return self.builder.emit(relax.op.add(*agreeing(self.builder, (one, other))))
 
     def number(self, value: float, like: Any) -> Any:
+        """A constant of the dtype of ``like``."""
         return relax.const(value, str(like.ty.dtype))
 
     def floats(self, value: Any) -> Any:
+        """``value`` in float32."""
         return value if str(value.ty.dtype) == "float32" else self.astype(value, "float32")
 
     def like(self, value: Any, other: Any) -> Any:
+        """``value`` in the dtype of ``other``."""
         dtype = str(other.ty.dtype)
         return value if str(value.ty.dtype) == dtype else self.astype(value, dtype)
 
     def scaled(self, value: Any, by: float) -> Any:
+        """``value`` times a number."""
         return value if by == 1 else self.multiply(value, self.number(by, value))
 
     def computed(self, name: str, compute: Callable[..., Any], *operands: Any) -> Any:
+        """The result of a TE computation, as a PrimFunc called ``name``."""
         return self.builder.emit_te(compute, *operands, primfunc_name_hint=name)
 
 
@@ -57,7 +62,7 @@ def shape_of(value: Any) -> list[Any]:
 
 
 def extent_of(value: Any, axis: int) -> int:
-    """Of one axis, as a number; :class:`EqsatError` where it is symbolic."""
+    """The extent of one axis, as a number; :class:`EqsatError` where it is symbolic."""
     extent = shape_of(value)[axis]
     if not isinstance(extent, tirx.IntImm):
         raise EqsatError(f"an operand of which axis {axis} is of unknown size is not done")
@@ -78,7 +83,7 @@ def array_of(value: Any, what: str) -> np.ndarray[Any, Any]:
 
 
 def results_of(made: Sequence[Any], attributes: dict[str, Any]) -> Any:
-    """As many as are asked for; those that are left out between them are None."""
+    """As many results as are asked for; those that are left out between them are None."""
     wanted = attributes["tvm_custom"]["num_outputs"]
     if wanted == 1:
         return made[0]
@@ -87,7 +92,7 @@ def results_of(made: Sequence[Any], attributes: dict[str, Any]) -> Any:
     return relax.Tuple([made[0] if one is None else one for one in made[:wanted]])
 
 
-def refuse_results_but(attributes: dict[str, Any], *places: int) -> None:
+def refuse_other_results(attributes: dict[str, Any], *places: int) -> None:
     """:class:`EqsatError` where other results than those at ``places`` are asked for by name."""
     names = attributes["tvm_custom"].get("outputs", ())
     asked = [at for at, name in enumerate(names) if name and at not in places]
@@ -95,8 +100,8 @@ def refuse_results_but(attributes: dict[str, Any], *places: int) -> None:
         raise EqsatError(f"with result {asked[0]} is not done")
 
 
-def turned(op: EmittedOps, x: Any) -> Any:
-    """With its last two axes exchanged."""
+def transposed(op: EmittedOps, x: Any) -> Any:
+    """``x`` with its last two axes exchanged."""
     rank = len(shape_of(x))
     return op.permute_dims(x, [*range(rank - 2), rank - 1, rank - 2])
 

@@ -1,5 +1,5 @@
-"""Attention of which one matrix makes queries, keys and values, and the embedding before it, as ONNX Runtime's
-optimiser of transformers writes them.
+"""Attention whose queries, keys and values are one matrix product, and the embedding before it, as ONNX Runtime's
+transformer optimiser writes them.
 
 In: a node's inputs and attributes. Out: its results, in Relax.
 """
@@ -12,7 +12,7 @@ from typing import Any, Final
 from tvm import relax, sym, te, tirx
 
 from eqsat_layout.errors import EqsatError
-from eqsat_layout.readers.onnx.contrib.attention import attended, by_heads, of_order, of_padding
+from eqsat_layout.readers.onnx.contrib.attention import attention_of, causal_bias, padding_bias, split_heads
 from eqsat_layout.readers.onnx.contrib.operands import (
     EmittedOps,
     Maker,
@@ -21,11 +21,11 @@ from eqsat_layout.readers.onnx.contrib.operands import (
     results_of,
     shape_of,
 )
-from eqsat_layout.readers.onnx.contrib.scaled_integers import real
+from eqsat_layout.readers.onnx.contrib.scaled_integers import dequantised
 
 
 def _attention(op: EmittedOps, inputs: list[Any], attributes: dict[str, Any]) -> Any:
-    """``Attention``: keys and values of the past, of shape (2, batch, heads, length, numbers), before those of now."""
+    """``Attention``; ``past``: (2, batch, heads, length, size), the keys and values that come before the new ones."""
     x, weight, bias, mask, past, more = inputs[:6]
     refuse_operand(inputs[6], "past_sequence_length")
     for name in ("do_rotary", "past_present_share_buffer"):
@@ -37,24 +37,24 @@ def _attention(op: EmittedOps, inputs: list[Any], attributes: dict[str, Any]) ->
     if bias is not None:
         whole = op.add(whole, bias)
     ends = itertools.accumulate(sizes, initial=0)
-    q, k, v = (by_heads(op, op.strided_slice(whole, [2], [a], [b]), heads) for a, b in itertools.pairwise(ends))
+    q, k, v = (split_heads(op, op.strided_slice(whole, [2], [a], [b]), heads) for a, b in itertools.pairwise(ends))
     if past is not None:
         k, v = (op.concat([op.take(past, relax.const(i, "int64"), 0), one], 2) for i, one in enumerate((k, v)))
     biases = [] if more is None else [more]
     if mask is not None:
-        biases.append(_of_mask(op, mask, k, float(attributes.get("mask_filter_value", -10000.0))))
+        biases.append(_mask_bias(op, mask, k, float(attributes.get("mask_filter_value", -10000.0))))
     if attributes.get("unidirectional"):
-        biases.append(of_order(op, q, k))
-    made = attended(op, q, k, v, attributes, biases)
+        biases.append(causal_bias(op, q, k))
+    made = attention_of(op, q, k, v, attributes, biases)
     is_kept = attributes["tvm_custom"]["num_outputs"] > 1
     return results_of([made, *([op.stack([k, v], 0)] if is_kept else [])], attributes)
 
 
-def _of_mask(op: EmittedOps, mask: Any, keys: Any, value: float) -> Any:
-    """What is added to scores: from a mask of keys, one for each query, or from where the keys of each sequence end."""
+def _mask_bias(op: EmittedOps, mask: Any, keys: Any, value: float) -> Any:
+    """What is added to the scores: from a mask, or from where the keys of each sequence end (and start)."""
     rank = len(shape_of(mask))
     if rank in (2, 3):
-        return of_padding(op, mask, value)
+        return padding_bias(op, mask, value)
     if rank != 1:
         raise EqsatError(f"with a mask of {rank} axes is not done")
     batch, _, length, _ = shape_of(keys)
@@ -73,15 +73,15 @@ def _of_mask(op: EmittedOps, mask: Any, keys: Any, value: float) -> Any:
     return op.computed("padding", bias, op.astype(mask, "int64"))
 
 
-def _whole_attention(op: EmittedOps, inputs: list[Any], attributes: dict[str, Any]) -> Any:
-    """``QAttention``: data and weights are whole numbers with scales."""
+def _quantised_attention(op: EmittedOps, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """``QAttention``: data and weights are quantised."""
     x, weight, bias, x_scale, w_scale, mask, x_zero, w_zero, past = inputs[:9]
-    sides = [real(op, x, x_scale, x_zero), real(op, weight, w_scale, w_zero)]
+    sides = [dequantised(op, x, x_scale, x_zero), dequantised(op, weight, w_scale, w_zero)]
     return _attention(op, [*sides, bias, mask, past, None, None], attributes)
 
 
-def _embedding(op: EmittedOps, inputs: list[Any], attributes: dict[str, Any]) -> Any:
-    """``EmbedLayerNormalization``: of a mask it counts the words of each sequence."""
+def _embedded(op: EmittedOps, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """``EmbedLayerNormalization``; the second result counts the words of each sequence by the mask."""
     words, segments, word_rows, place_rows, segment_rows, gamma, beta, mask, places = inputs[:9]
     batch, length = shape_of(words)
     if places is None:
@@ -99,7 +99,7 @@ def _embedding(op: EmittedOps, inputs: list[Any], attributes: dict[str, Any]) ->
 
 MAKERS: Final[dict[str, Maker]] = {
     "Attention": _attention,
-    "QAttention": _whole_attention,
-    "EmbedLayerNormalization": _embedding,
+    "QAttention": _quantised_attention,
+    "EmbedLayerNormalization": _embedded,
 }
 """By the names of the ops."""

@@ -1,4 +1,4 @@
-"""Products and convolutions with what follows them, and of weights of few bits.
+"""Products and convolutions with fused bias, sum and activation; products with weights of few bits.
 
 In: a node's inputs and attributes. Out: its results, in Relax.
 """
@@ -11,7 +11,7 @@ import numpy as np
 from tvm import relax
 
 from eqsat_layout.errors import EqsatError
-from eqsat_layout.readers.onnx.contrib.operands import EmittedOps, Maker, array_of, refuse_operand, shape_of, turned
+from eqsat_layout.readers.onnx.contrib.operands import EmittedOps, Maker, array_of, refuse_operand, shape_of, transposed
 
 
 def _activation(op: EmittedOps, x: Any, attributes: dict[str, Any]) -> Any:
@@ -33,7 +33,7 @@ def _product(op: EmittedOps, inputs: list[Any], attributes: dict[str, Any]) -> A
     """``FusedMatMul``."""
     if attributes.get("transBatchA") or attributes.get("transBatchB"):
         raise EqsatError("with transBatchA or transBatchB is not done")
-    sides = [turned(op, x) if attributes.get(f"trans{s}") else x for x, s in zip(inputs[:2], "AB", strict=True)]
+    sides = [transposed(op, x) if attributes.get(f"trans{s}") else x for x, s in zip(inputs[:2], "AB", strict=True)]
     return op.scaled(op.matmul(*sides), float(attributes.get("alpha", 1.0)))
 
 
@@ -74,8 +74,8 @@ def _quick_gelu(op: EmittedOps, inputs: list[Any], attributes: dict[str, Any]) -
     return op.multiply(inputs[0], op.sigmoid(op.scaled(inputs[0], float(attributes.get("alpha", 1.702)))))
 
 
-def _product_of_few_bits(op: EmittedOps, inputs: list[Any], attributes: dict[str, Any]) -> Any:
-    """``MatMulNBits``: weights of 2, 4 or 8 bits, a scale and a zero for each block of a row, the lowest bits first."""
+def _product_of_packed_weights(op: EmittedOps, inputs: list[Any], attributes: dict[str, Any]) -> Any:
+    """``MatMulNBits``: weights of 2, 4 or 8 bits, packed lowest bits first; a scale and a zero per block of a row."""
     x, bias = inputs[0], inputs[5]
     refuse_operand(inputs[4], "g_idx")
     rows, columns, bits, block = (int(attributes[name]) for name in ("N", "K", "bits", "block_size"))
@@ -90,13 +90,13 @@ def _product_of_few_bits(op: EmittedOps, inputs: list[Any], attributes: dict[str
         own = _unpacked(given, bits) if given.dtype == np.uint8 else given
         zeros = own[:, :blocks].astype("float32").reshape(rows, blocks, 1)
     less = (numbers.reshape(rows, blocks, block).astype("float32") - zeros).reshape(rows, -1)[:, :columns]
-    weights = op.multiply(_narrowest(op, less), relax.const(scales.repeat(block, axis=1)[:, :columns], "float32"))
+    weights = op.multiply(_as_bytes(op, less), relax.const(scales.repeat(block, axis=1)[:, :columns], "float32"))
     made = op.matmul(x, op.like(op.permute_dims(weights, [1, 0]), x))
     return made if bias is None else op.add(made, bias)
 
 
-def _narrowest(op: EmittedOps, numbers: np.ndarray[Any, Any]) -> Any:
-    """Floats made of bytes, if they are whole and small enough."""
+def _as_bytes(op: EmittedOps, numbers: np.ndarray[Any, Any]) -> Any:
+    """The numbers as bytes cast to float32, if int8 holds them: then the weights may stay bytes."""
     small = numbers.astype("int8") if np.abs(numbers).max(initial=0) < 128 else None
     if small is None or not np.array_equal(small, numbers):
         return relax.const(numbers, "float32")
@@ -113,6 +113,6 @@ MAKERS: Final[dict[str, Maker]] = {
     "FusedGemm": _gemm,
     "FusedConv": _convolution,
     "QuickGelu": _quick_gelu,
-    "MatMulNBits": _product_of_few_bits,
+    "MatMulNBits": _product_of_packed_weights,
 }
 """By the names of the ops."""

@@ -55,7 +55,7 @@ def _product_of(func: Any, machine: CpuMachine) -> SplitProduct | None:
 
 
 def _is_faster(split: SplitProduct, machine: CpuMachine) -> bool:
-    """By the model of chains, which knows no good tile for some that reach half of the peak without the unit."""
+    """Faster by the model of chains, which knows no good tile for some that reach half of the peak without the unit."""
     chain, model = chain_of(stages_of(split.sch)), ChainModel(machine)
     return split.plan.nanoseconds < min(model.apart(chain), model.half_peak(chain))
 

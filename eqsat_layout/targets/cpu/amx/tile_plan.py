@@ -104,12 +104,12 @@ def _nanoseconds(product: MatrixProduct, plan: TilePlan, machine: CpuMachine) ->
 
 
 def blocks_of(product: MatrixProduct) -> int:
-    """Of steps that one instruction takes."""
+    """How many blocks of steps there are, one instruction each."""
     return math.ceil(product.steps.vectors(LANES) * LANES / BLOCK_STEPS)
 
 
 def panels_of(product: MatrixProduct) -> int:
-    """Of columns whose products are in registers together."""
+    """How many panels of columns there are, whose products are in registers together."""
     return math.ceil(product.columns.vectors(LANES) / TILES)
 
 

@@ -34,7 +34,8 @@ from eqsat_layout.targets.cpu.chains.move_pads import may_move_pads, pads_first
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.chain import Chain, chain_of
 from eqsat_layout.targets.cpu.model.chain_model import ChainModel, FusedTiles
-from eqsat_layout.targets.cpu.schedule import joined_primfunc, simplified
+from eqsat_layout.targets.cpu.schedule import joined_primfunc
+from eqsat_layout.targets.cpu.single.simplify import simplified
 from eqsat_layout.targets.schedules.attempts import isolated, unless_refused
 from eqsat_layout.targets.schedules.fuse_rows import fuse_axes
 from eqsat_layout.targets.schedules.stages import Stage, new_schedule, stages_of
@@ -84,7 +85,7 @@ class _CallJoiner:
     _made: dict[Any, Any] = field(default_factory=dict)
 
     def joined(self, function: Any) -> dict[Any, Any]:
-        """By variable the call that gives it from now on; ``None``: it is not needed any more."""
+        """For each variable the call that defines it from now on; ``None``: it is not needed any more."""
         calls, readers = calls_of(function)
         return self._joined(_in_lines(calls, readers), readers)
 

@@ -175,10 +175,10 @@ def _is_in_vectors(stage: Stage) -> bool:
 
 
 def full_extents(stage: Stage) -> Extents:
-    """Of the axes of what a stage makes."""
+    """The extents of the axes of a stage's result."""
     return tuple(axis.extent or 1 for axis in stage.spatial)
 
 
 def bytes_of(stage: Stage) -> int:
-    """Of what a stage makes."""
+    """The bytes of a stage's result."""
     return math.prod(full_extents(stage)) * stage.write.element_bytes

@@ -162,7 +162,7 @@ class ChainModel:
         return [math.inf if tile == full_extents(chain.last) else time for tile, time in zip(given, times, strict=True)]
 
     def _total(self, chain: Chain, sizes: Sizes, needed: Sequence[Sizes], cycles: Any) -> Any:
-        """Of tiles that take so many ``cycles`` of arithmetic each."""
+        """The time of all tiles, of so many ``cycles`` of arithmetic each."""
         full, cache = full_extents(chain.last), self._machine.l2_working_set
         tiles = math.prod(-(-whole // size) for whole, size in zip(full, sizes, strict=True))
         between = sum(
@@ -187,7 +187,7 @@ class ChainModel:
         return each_overlapped(each_overlapped(cycles / self._ghz, own) * rounds, moved / self._memory) + self._launch
 
     def _share(self, chain: Chain) -> float | None:
-        """Of the time apart that tiles must stay below; ``None`` where rows are better done row by row, or apart."""
+        """The share of the time apart that tiles must stay below; ``None`` where rows are better not done in tiles."""
         rows = [chain.stages[number] for number in chain.row_reductions]
         if not rows:
             return _CLEAR_GAIN if chain.has_pads else _GAIN
@@ -200,7 +200,7 @@ class ChainModel:
         return _CLEAR_GAIN if is_full else _GAIN_OF_PARTS
 
     def _written_bytes(self, stage: Stage) -> int:
-        """That go to or from memory: a line that is not in the last-level cache any more is read before."""
+        """Bytes that go to or from memory: a line that has left the last-level cache is read before it is written."""
         size = bytes_of(stage)
         return size if size <= self._machine.last_level_bytes // 2 else 2 * size
 
@@ -246,7 +246,7 @@ def _cycles(stage: Stage, extents: Extents, machine: CpuMachine, *, joined: bool
 
 
 def _lanes_of_rows(stage: Stage, machine: CpuMachine) -> int:
-    """In which rows are reduced inside of a tile; 0: they are not."""
+    """The lanes in which rows are reduced inside of a tile; 0: they are not."""
     return unless_refused(lambda: row_lanes(stage, machine)) or 0
 
 

@@ -40,7 +40,7 @@ class TileNeeds:
         self._regions: dict[int, tuple[Stage, list[list[_Span]]]] = {}
 
     def of_chain(self, chain: Chain, tiles: Sizes, widened: Container[int] = ()) -> list[Sizes] | None:
-        """Of every stage; ``None`` where one is not read as its axes are, or not at all.
+        """The needs of every stage; ``None`` where one is not read along its axes, or not at all.
 
         ``widened``: stages that will make whatever is asked of them, beyond their axes too.
         """
@@ -71,7 +71,7 @@ class TileNeeds:
         return [tuple(span.of(extents)[1] for span in spans) for spans in self._spans(stage)]
 
     def _spans(self, stage: Stage) -> list[list[_Span]]:
-        """Of every load, for each of its indices."""
+        """The spans of every load, for each of its indices."""
         if id(stage) not in self._regions:  # kept with it, for no other one to have its number
             spans = [[_Span(stage, index) for index in load.indices] for load in stage.loads]
             self._regions[id(stage)] = (stage, spans)

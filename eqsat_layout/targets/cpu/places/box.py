@@ -1,7 +1,7 @@
-"""Kernels whose operand or result is a box of a larger tensor.
+"""Kernels whose operand or result is a box (a contiguous slice along every axis) of a larger tensor.
 
-In: a PrimFunc, a parameter and a box. Out: the PrimFunc over the larger tensor, and back: schedules are made for the
-box alone, where rows lie as they always do, and moved to its place afterwards.
+In: a PrimFunc, a parameter and a box. Out: the PrimFunc over the larger tensor, and the way back: schedules are made
+for the box alone, as if it were a tensor of its own, and moved into the larger tensor afterwards.
 """
 
 from __future__ import annotations

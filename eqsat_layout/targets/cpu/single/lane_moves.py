@@ -17,6 +17,7 @@ from tvm import s_tir, tirx
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.single.few_vectors import from_few_vectors
+from eqsat_layout.targets.cpu.single.interleaved_rows import interleaved_rows
 from eqsat_layout.targets.cpu.single.lanes import (
     LANEWISE,
     SIZES,
@@ -31,7 +32,6 @@ from eqsat_layout.targets.cpu.single.lanes import (
     vector_at,
 )
 from eqsat_layout.targets.cpu.single.loops import in_parallel
-from eqsat_layout.targets.cpu.single.turns import in_turns
 from eqsat_layout.targets.schedules.accesses import StageAccess, as_int
 from eqsat_layout.targets.schedules.attempts import unless_refused
 from eqsat_layout.targets.schedules.rebuild import CutAxis, schedule_over
@@ -64,7 +64,7 @@ def move_lanes(sch: Any, machine: CpuMachine) -> Any:
         return None
     if any(str(access.buffer.dtype).startswith(_WIDENED) for access in (stage.write, *stage.loads)):
         return None
-    for body_of in (_in_squares, _in_rows, in_turns, from_few_vectors):
+    for body_of in (_in_squares, _in_rows, interleaved_rows, from_few_vectors):
         moved = unless_refused(partial(_moved_by, body_of, sch, stage, machine))
         if moved is not None:
             return moved

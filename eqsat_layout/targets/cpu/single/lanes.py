@@ -121,7 +121,7 @@ def picked(read: Callable[[int], Any], places: npt.NDArray[np.int64], extent: in
 
 
 def transposed(vectors: Sequence[Any], named: Callable[[Any], Any]) -> list[Any]:
-    """Of a square matrix in vectors, one for each row, the columns. ``named`` gives a name to an intermediate vector.
+    """The columns of a square matrix given as one vector per row. ``named`` binds an intermediate vector to a name.
 
     A power of two of them, from 4 to 16 lanes: pairs of elements, then of pairs, within quads of lanes, then quads.
     """

@@ -120,7 +120,7 @@ def _written_out(start: Any, update: Any, known: Sequence[tuple[Any, Elements]])
 
 
 def _product(store: Any, known: Sequence[tuple[Any, Elements]]) -> tuple[Any, Any, Elements] | None:
-    """Of ``c = c + data * matrix``: the two loads, and the elements of the matrix."""
+    """The two loads of ``c = c + data * matrix``, and the elements of the matrix."""
     total = store.value
     if not isinstance(total, tirx.Add) or not isinstance(total.b, tirx.Mul):
         return None

@@ -186,7 +186,7 @@ class _Panel:
 
     @property
     def lines(self) -> int:
-        """Of all pieces together."""
+        """The lines of all pieces together."""
         return self.size * _iterations(self.runs)
 
     def prefetch(self, number: Any, start: Mapping[Any, Any]) -> Any:
@@ -296,7 +296,7 @@ def prefetch(element: Any) -> Any:
 
 
 def _iterations(loops: Sequence[Any]) -> int:
-    """Of all loops together; symbolic ones count as :data:`SYMBOL_SIZE`."""
+    """The iterations of all loops together; symbolic extents count as :data:`SYMBOL_SIZE`."""
     return math.prod(int(loop.extent) if isinstance(loop.extent, tirx.IntImm) else SYMBOL_SIZE for loop in loops)
 
 

@@ -60,7 +60,7 @@ class _Sizes:
 
     @property
     def most(self) -> int:
-        """Of the largest part."""
+        """The size of the largest part."""
         return self.large or self.small[-1]
 
 

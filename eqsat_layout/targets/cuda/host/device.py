@@ -112,7 +112,7 @@ class CudaDevice(Runner):
         return self._timed(runs, lambda: self._do("cuGraphLaunch", graph, self._stream))
 
     def copy_seconds(self, size: int, runs: int = 1) -> float:
-        """Of a copy of ``size`` bytes on the device, by its clock."""
+        """The seconds of a copy of ``size`` bytes on the device, by its clock."""
         source, target = (self._do("cuMemAlloc", size) for _ in range(2))
         seconds = self._timed(runs, lambda: self._do("cuMemcpyDtoDAsync", target, source, size, self._stream))
         for memory in (source, target):

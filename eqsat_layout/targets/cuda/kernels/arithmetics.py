@@ -39,7 +39,7 @@ class Arithmetic:
 
     @property
     def steps(self) -> int:
-        """Of one instruction."""
+        """The steps of the reduction that one instruction does."""
         return 2 * self.unit
 
     @property

@@ -58,7 +58,7 @@ class Attention:
 
     @property
     def dtype(self) -> str:
-        """Of all operands."""
+        """The dtype of all operands."""
         return self.values.dtype
 
     @property
@@ -216,7 +216,7 @@ class _Reader:
         return tirx.if_then_else(condition, score, tirx.const(-math.inf, str(score.ty.dtype)))
 
     def _expanded(self, value: Any) -> Any:
-        """With the elementwise nests in it that stand apart, because they are costly."""
+        """The expression with those elementwise nests substituted that were not inlined because they are costly."""
         waiting = [load for load in self._loads(value) if not self._made[load.source].reduced]
         if not waiting:
             return value

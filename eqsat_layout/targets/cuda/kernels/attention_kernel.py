@@ -35,7 +35,7 @@ from eqsat_layout.targets.cuda.kernels.statements import (
     number,
     sequence,
 )
-from eqsat_layout.targets.cuda.kernels.sums_in_rows import stored_in_runs, waiting_words
+from eqsat_layout.targets.cuda.kernels.sums_in_rows import WarpSums, stored_in_runs, waiting_words
 from eqsat_layout.targets.cuda.kernels.widened import widened
 from eqsat_layout.targets.cuda.launch_bounds import with_registers
 from eqsat_layout.targets.schedules.accesses import as_int, quotient, remainder
@@ -247,8 +247,8 @@ class _Kernel:
         def load(*_: Any) -> None:
             """What follows is stored as it comes."""
 
-        extents = (ROWS, tiles.columns)
-        return stored_in_runs(self._shared, mine, self._values, extents, self._results.run, self._lane, load, store)
+        sums = WarpSums(self._values, ROWS, tiles.columns, self._results.run, self._lane, self._shared, mine)
+        return stored_in_runs(sums, load, store)
 
     # ---- registers
 
@@ -266,7 +266,7 @@ class _Kernel:
         return [index for index in range(int(sums.ty.shape[0])) if index // 2 % 2 == half]
 
     def _over_row(self, register: Any, half: int, combine: Callable[[Any, Any], Any]) -> list[Any]:
-        """Of the four threads that have a row."""
+        """A reduction over the four threads that hold a row."""
         lanes = number(LANES)
 
         def other(offset: int) -> Any:

@@ -68,7 +68,7 @@ class AttentionTiles:
 
     @property
     def rows(self) -> int:
-        """Of a block."""
+        """The rows of a block."""
         return ROWS * self.plan.warps
 
     @property
@@ -82,7 +82,7 @@ class AttentionTiles:
 
     @property
     def columns(self) -> int:
-        """Of the second product, in whole instructions."""
+        """The columns of the second product, in whole instructions."""
         return _up_to(self.attention.values.columns.extent, ROWS)
 
     @property
@@ -111,7 +111,7 @@ class AttentionTiles:
 
     @property
     def stage_words(self) -> int:
-        """Of shared memory."""
+        """Words of shared memory."""
         _, key, value = self.parts
         return key.fill.shape.words + value.fill.shape.words
 
@@ -130,7 +130,7 @@ class AttentionTiles:
 
     @property
     def registers(self) -> int:
-        """Of a thread, about."""
+        """The registers of a thread, about."""
         arithmetic, keys = self.arithmetic, self.plan.keys
         query = self.head // arithmetic.steps * 4 if self.is_query_held else 8
         fragments = max(keys, self.columns) // 4 * (2 if arithmetic.products > 1 else 1)

@@ -22,7 +22,7 @@ Extent: TypeAlias = Any
 
 
 def product_of_extents(extents: Iterable[Extent]) -> Extent:
-    """Of all; what is known first."""
+    """The product of all extents; those that are known come first."""
     given = list(extents)
     known = math.prod(extent for one in given if (extent := as_int(one)) is not None)
     found: Extent = known

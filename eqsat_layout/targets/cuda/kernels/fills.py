@@ -45,7 +45,7 @@ class TileShape:
 
     @staticmethod
     def of(rows: int, units: int, *, by_word: int = 0) -> TileShape:
-        """With more units where so few, or an odd number of them, could not be exchanged."""
+        """The exchange with more units, where so few, or an odd number, could not be exchanged."""
         least = _LINE if by_word else next((n for n in (1, 2, 4) if n >= units), _LINE)
         return TileShape(rows, -(-units // least) * least)
 

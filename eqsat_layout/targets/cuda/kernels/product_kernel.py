@@ -34,7 +34,7 @@ from eqsat_layout.targets.cuda.kernels.statements import (
     number,
     sequence,
 )
-from eqsat_layout.targets.cuda.kernels.sums_in_rows import stored_in_runs, turns_of
+from eqsat_layout.targets.cuda.kernels.sums_in_rows import WarpSums, stored_in_runs, turns_of
 from eqsat_layout.targets.cuda.kernels.warpgroups import (
     ALIGNED,
     GROUP_ROWS,
@@ -199,9 +199,8 @@ class _Kernel:
             where = place(here, across)
             return results.inside(*where, *tile, results.stored(batch, *where, total, turn))
 
-        extents = (plan.warp_rows, plan.warp_columns)
-        runs = stored_in_runs(self._shared, mine, sums, extents, results.run, lane, load, store)
-        return [*results.allocated(), *runs]
+        waiting = WarpSums(sums, plan.warp_rows, plan.warp_columns, results.run, lane, self._shared, mine)
+        return [*results.allocated(), *stored_in_runs(waiting, load, store)]
 
 
 def _committed() -> Any:

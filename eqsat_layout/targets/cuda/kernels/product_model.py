@@ -141,7 +141,7 @@ class ProductModel:
         return moved + 2 * ARRIVAL + max(moved, parts / _TAKEN)
 
     def _blocks(self, plan: ProductPlan) -> int:
-        """That cover the result."""
+        """The blocks that cover the result."""
         shape = self._shape
         rows = math.ceil(shape.rows / plan.block_rows)
         return shape.batch * rows * math.ceil(shape.columns / plan.block_columns)

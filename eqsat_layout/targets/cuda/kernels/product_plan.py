@@ -67,12 +67,12 @@ class ProductPlan:
 
     @property
     def stage_words(self) -> int:
-        """Of shared memory."""
+        """Words of shared memory."""
         return (self.block_rows + self.block_columns) * self.block_steps * self._arithmetic.operand_bytes // 4
 
     @property
     def waiting_words(self) -> int:
-        """Of shared memory, for the sums of 16 rows of a warp that are about to be stored."""
+        """Words of shared memory for the sums of 16 rows of a warp that are about to be stored."""
         return waiting_words(self.warp_columns)
 
     @cached_property
@@ -81,7 +81,7 @@ class ProductPlan:
 
     @cached_property
     def registers(self) -> int:
-        """Of a thread, about."""
+        """The registers of a thread, about."""
         if self.in_groups:
             return self.warp_rows * self.warp_columns // 32 + _OTHERS_OF_GROUPS
         fragments = (self.warp_rows // 4 + self.warp_columns // 4) * (2 if self._arithmetic.products > 1 else 1)

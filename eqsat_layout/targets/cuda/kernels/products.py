@@ -61,7 +61,7 @@ class Product:
 
     @property
     def dtype(self) -> str:
-        """That both operands have exactly."""
+        """The dtype of both operands."""
         return self.left.dtype if self.left.dtype == self.right.dtype else "float32"
 
 
@@ -110,7 +110,7 @@ def product_of_nest(func: Any, nest: Nest, follower: Nest | None) -> Product:
 
 
 def narrowed(func: Any) -> Any:
-    """With indices of 32 bits."""
+    """The function with indices of 32 bits."""
     tensors = {parameter for parameter in func.params if type(parameter.ty) is tirx.BufferType}
     sizes = {var for tensor in tensors for extent in tensor.ty.shape for var in nodes_of(extent, tirx.Var)}
     for parameter in func.params:
@@ -131,7 +131,7 @@ def is_one(axis: Axis) -> bool:
 
 
 def _own_store(nest: Nest) -> Any:
-    """That of the sum itself, as a result."""
+    """The store of the sum itself, as a result."""
     (store,) = nest.stores
     return tirx.BufferStore(store.buffer, tirx.BufferLoad(store.buffer, list(store.indices)), store.indices)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from tvm import tirx
@@ -26,7 +27,7 @@ Store: TypeAlias = Callable[[int, Any, Any, Callable[[Any], Any]], Any]
 
 
 def waiting_words(columns: int) -> int:
-    """Of shared memory, for the sums of a warp that are about to be stored."""
+    """Words of shared memory for the sums of a warp that are about to be stored."""
     return ROWS * (columns + _PAD)
 
 
@@ -35,11 +36,25 @@ def turns_of(columns: int, run: int) -> int:
     return math.ceil(ROWS * columns // run / LANES)
 
 
-def stored_in_runs(
-    shared: Any, start: Any, sums: Any, extents: tuple[int, int], run: int, lane: Any, load: Load, store: Store
-) -> list[Any]:
-    """``start``: the word where the warp's shared memory begins. ``extents``: its rows and columns."""
-    rows, columns = extents
+@dataclass(frozen=True)
+class WarpSums:
+    """The sums of a warp: ``rows`` by ``columns``, in the buffer ``registers``, ``lane`` being the thread's number.
+
+    They pass through the buffer ``shared`` from word ``start`` on, and are stored ``run`` elements at a time.
+    """
+
+    registers: Any
+    rows: int
+    columns: int
+    run: int
+    lane: Any
+    shared: Any
+    start: Any
+
+
+def stored_in_runs(sums: WarpSums, load: Load, store: Store) -> list[Any]:
+    """Statements that ``load`` what belongs to each run, and ``store`` it."""
+    run, columns, lane = sums.run, sums.columns, sums.lane
     pitch = columns + _PAD
     vectors = ROWS * columns // run
     turns = range(turns_of(columns, run))
@@ -60,25 +75,25 @@ def stored_in_runs(
         here, across, is_there = place(turn)
 
         def total(along: Any) -> Any:
-            return at(shared, start + here * pitch + across + along)
+            return at(sums.shared, sums.start + here * pitch + across + along)
 
         return guarded(is_there, store(turn, band * ROWS + here, across, total))
 
-    for band in range(rows // ROWS):
+    for band in range(sums.rows // ROWS):
         statements += [loaded(band, turn) for turn in turns]
-        statements += [_spread(shared, start, sums, band, columns, lane), warp_barrier()]
+        statements += [_spread(sums, band), warp_barrier()]
         statements += [*(stored(band, turn) for turn in turns), warp_barrier()]
     return statements
 
 
-def _spread(shared: Any, start: Any, sums: Any, band: int, columns: int, lane: Any) -> Any:
+def _spread(sums: WarpSums, band: int) -> Any:
     """Registers of 16 rows of sums to shared memory."""
-    tiles = columns // COLUMNS
+    tiles = sums.columns // COLUMNS
 
     def pair(tile: int, half: int) -> Any:
-        row, column = place_of_sum(lane, half)
+        row, column = place_of_sum(sums.lane, half)
         register = (band * tiles + tile) * 4 + half * 2
-        where = start + row * (columns + _PAD) + tile * COLUMNS + column
-        return vectorized(2, lambda along: kept(shared, at(sums, register + along), where + along))
+        where = sums.start + row * (sums.columns + _PAD) + tile * COLUMNS + column
+        return vectorized(2, lambda along: kept(sums.shared, at(sums.registers, register + along), where + along))
 
     return sequence(pair(tile, half) for tile in range(tiles) for half in range(2))

@@ -59,7 +59,7 @@ _SHORT: Final = {"float16": "f16", "bfloat16": "bf16"}
 
 
 def _descriptor(shared: Any, word: Any) -> Any:
-    """Of a matrix from this word on (PTX ISA, "Matrix Descriptor Format")."""
+    """The descriptor of a matrix from this word on (PTX ISA, "Matrix Descriptor Format")."""
 
     def wide(value: int) -> Any:
         return tirx.IntImm("uint64", value)

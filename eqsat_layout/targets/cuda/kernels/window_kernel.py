@@ -103,7 +103,7 @@ class _Line:
 
     @property
     def registers(self) -> int:
-        """Of 4 bytes, for sums, data and weights."""
+        """Registers of 4 bytes for sums, data and weights."""
         size = int(tvm.DataType(self.product.dtype).bits) // 8
         return (4 * self.places + size * (self.loaded + self.steps)) * self.lanes // 4
 

@@ -44,7 +44,7 @@ class TensorInMemory:
 
 @dataclass(frozen=True)
 class Argument:
-    """Of a kernel: a memory, or a number of type ``dtype``."""
+    """An argument of a kernel: a memory, or a number of type ``dtype``."""
 
     memory: int | None = None
     number: Size = 0
@@ -129,7 +129,7 @@ class HostFunction:
             yield from one.all
 
     def changed(self, change: Callable[[HostFunction], HostFunction]) -> HostFunction:
-        """With ``change`` done to it and to its variants."""
+        """The plan after ``change`` of it and of its variants."""
         return replace(change(self), variants=tuple(one.changed(change) for one in self.variants))
 
 
@@ -151,7 +151,7 @@ class HostPlan:
     functions: tuple[HostFunction, ...]
 
     def function(self, name: str) -> HostFunction:
-        """By name; :class:`KeyError` where there is none."""
+        """The function of this name; :class:`KeyError` where there is none."""
         for one in self.functions:
             if one.name == name:
                 return one
@@ -170,7 +170,7 @@ class HostPlan:
 
     @property
     def bytes(self) -> int:
-        """Of all memories whose sizes are known: what the program needs while it runs, constants included."""
+        """The bytes of all memories of known size: what the program needs while it runs, constants included."""
         return sum(memory.bytes for memory in self.memories if isinstance(memory.bytes, int))
 
     def to_data(self) -> dict[str, Any]:

@@ -72,5 +72,5 @@ class PlanWriter:
 
 
 def bytes_of(dtype: str) -> int:
-    """Of an element in memory; a truth value is a byte."""
+    """The bytes of an element in memory; a boolean is one byte."""
     return max(1, int(tvm.DataType(dtype).bits) // 8) * int(tvm.DataType(dtype).lanes)

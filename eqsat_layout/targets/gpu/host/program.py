@@ -129,7 +129,7 @@ class _Body:
         return own
 
     def _condition(self, binding: Any) -> Size:
-        """Of a branch: a PrimFunc that compares sizes."""
+        """The condition of a branch: a PrimFunc that compares sizes."""
         value = binding.value
         name = str(getattr(getattr(value, "op", None), "name", ""))
         fields = list(value.args[1].fields) if name == _LAUNCHED[0] else []

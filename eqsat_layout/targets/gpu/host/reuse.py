@@ -56,7 +56,7 @@ def _share(
 
 
 def _best(memories: list[Allocation], free: Collection[int], wanted: Allocation) -> int | None:
-    """Of the free memories the one that ``wanted`` takes with the fewest bytes to spare, or to add."""
+    """The free memory that fits ``wanted`` with the fewest bytes to spare, or to add."""
     fitting = [number for number in free if _may_share(memories[number], wanted)]
     if isinstance(wanted.bytes, int) and wanted.image is None:
         size = wanted.bytes

@@ -38,7 +38,7 @@ def operation(name: str, a: Size, b: Size) -> Size:
 
 
 def product(sizes: Any) -> Size:
-    """Of all ``sizes``."""
+    """The product of all ``sizes``."""
     total: Size = 1
     for size in sizes:
         total = size if total == 1 else operation("mul", total, size)

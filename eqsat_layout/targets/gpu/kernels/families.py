@@ -70,7 +70,7 @@ def _inside(name: str, func: Any, families: Sequence[Family], otherwise: Otherwi
 
 
 def _by_elements(family: Family) -> Family:
-    """Of kernels that load and store elements of tensors, of which a slice may stand for a tensor."""
+    """The family of kernels that load and store elements of tensors, or of slices of tensors."""
 
     def made(func: Any) -> Any:
         kernel = family(func)

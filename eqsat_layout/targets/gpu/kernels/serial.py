@@ -1,7 +1,7 @@
-"""A PrimFunc that is not understood, statement by statement.
+"""Kernels for PrimFuncs that no family understands, statement by statement.
 
-In: any PrimFunc of statements. Out: one without blocks that launches each of them: loops whose iterations may run at
-once as work items, all else as a single one; buffers that it allocates are those of the host.
+In: any PrimFunc of statements. Out: one without blocks that launches each statement: independent loops as work items,
+all else as a single one. Buffers that it allocates become allocations of the host.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any, Final
 import tvm
 from tvm import s_tir, tirx
 
-from eqsat_layout.passes.unbegun_reductions import begin_over_nothing
-from eqsat_layout.targets.gpu.kernels.apart import apart
+from eqsat_layout.passes.reduction_inits import init_empty_loops
+from eqsat_layout.targets.gpu.kernels.independent_loops import independent_loops
 from eqsat_layout.targets.gpu.kernels.work_groups import USUAL
 from eqsat_layout.targets.schedules.accesses import as_int
 from eqsat_layout.tir.structural import changed_loop, nodes_of, substitute
 
 _LOWERED: Final = (
-    begin_over_nothing,
+    init_empty_loops,
     s_tir.transform.LowerInitBlock,
     s_tir.transform.ConvertBlocksToOpaque,
     s_tir.transform.LowerOpaqueBlock,
@@ -33,7 +33,7 @@ def as_it_stands(func: Any) -> tuple[Any, bool]:
     statements = _statements(plain.body)
     allocations = [one for one in statements if isinstance(one, tirx.AllocBuffer)]
     rest = [one for one in statements if not isinstance(one, tirx.AllocBuffer)]
-    parts = [apart(one) for one in rest]
+    parts = [independent_loops(one) for one in rest]
     is_apart = [bool(part.loops) for part in parts]
     if not any(is_apart):
         launches = [_launched([], tirx.SeqStmt(rest) if rest[1:] else rest[0])]
@@ -56,7 +56,7 @@ def rest_as_it_stands(func: Any) -> tuple[Any, bool]:
             return one
         if isinstance(one, tirx.For) and any(map(_is_launch, nodes_of(one.body, tirx.AttrStmt))):
             return changed_loop(one, body=done(one.body))
-        part = apart(one)
+        part = independent_loops(one)
         if not part.loops:
             alone.append(one)
         return _launched(part.loops, part.body)

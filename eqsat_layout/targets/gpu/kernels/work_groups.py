@@ -31,7 +31,7 @@ class WorkGroups:
         return min(sizes, key=lambda size: (self._waves(items, size), -size))
 
     def _waves(self, items: int, size: int) -> int:
-        """Of the busiest unit; the last group is a whole one."""
+        """The waves of the busiest unit; the last group counts as a whole one."""
         groups = -(-items // size)
         return -(-groups // self.units) * -(-size // self.wave)
 

@@ -16,9 +16,9 @@ from tvm import ir, s_tir, tirx
 from tvm.s_tir.backend.adreno.transform import TextureFlatten
 
 from eqsat_layout.errors import TargetError
-from eqsat_layout.passes.bound_lanes import bind_one_by_one
-from eqsat_layout.passes.bound_narrow import with_bound_values
 from eqsat_layout.passes.index_bits import indices_in_bits
+from eqsat_layout.passes.let_narrow_floats import with_let_values
+from eqsat_layout.passes.let_vectors import serialise_let_vectors
 from eqsat_layout.passes.rounding import round_by_arithmetic
 from eqsat_layout.targets.gpu.kernels.exact_floats import exact_floats
 from eqsat_layout.targets.gpu.kernels.float_bounds import float_bounds
@@ -79,7 +79,7 @@ def halves(functions: Mapping[str, Any], target: tvm.target.Target, typed: Mappi
             mod.update_func(var, half.with_types_of((typed or {})[str(var.name_hint)], func))
     packed, device = split_by_kind(mod, "opencl")
     last = [
-        with_bound_values(tirx.transform.FP8ComputeLegalize()),
+        with_let_values(tirx.transform.FP8ComputeLegalize()),
         round_by_arithmetic(),
         tirx.transform.FP8StorageLegalize(),
         tirx.transform.BF16StorageLegalize(),
@@ -124,9 +124,9 @@ def _passes(target: tvm.target.Target) -> list[Any]:
         s_tir.transform.LowerOpaqueBlock(),
         dividends_that_count_up(),
         tirx.transform.FlattenBuffer(),
-        with_bound_values(tirx.transform.BF16ComputeLegalize()),
+        with_let_values(tirx.transform.BF16ComputeLegalize()),
         indices_in_bits(_INDEX_BITS),
-        bind_one_by_one(),  # what the next one would give the last lane's value
+        serialise_let_vectors(),  # what the next one would give the last lane's value
         tirx.transform.VectorizeLoop(),
         _checked_stores,
         tirx.transform.UnrollLoop(),

@@ -21,7 +21,8 @@ from eqsat_layout.targets.cpu.chains.fused_tiles import schedule_fused_tiles
 from eqsat_layout.targets.cpu.chains.join_calls import join_chains
 from eqsat_layout.targets.cpu.model.chain import chain_of
 from eqsat_layout.targets.cpu.model.chain_model import ChainModel
-from eqsat_layout.targets.cpu.schedule import joined_primfunc, schedule_module, simplified
+from eqsat_layout.targets.cpu.schedule import joined_primfunc, schedule_module
+from eqsat_layout.targets.cpu.single.simplify import simplified
 from eqsat_layout.targets.cpu.target import normalize_target
 from eqsat_layout.targets.schedules.stages import divisors, new_schedule, stages_of
 

@@ -1,0 +1,34 @@
+"""Sizes that do not fit together, which a program finds out while it runs.
+
+In: what TVM's machine raises, and the tensors of that run. Out: an error that names them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+from eqsat_layout.errors import InputError
+from eqsat_layout.session.interface import TensorSpec, described
+
+_MISMATCH: Final = re.compile(
+    r"\((?P<got>-?\d+) vs\. (?P<wanted>-?\d+)\)"
+    r".*ErrorContext\(match_cast, ty=(?P<type>.*)\)\s+match_cast error,\s+shape\[(?P<axis>\d+)\]",
+    re.DOTALL,
+)
+
+
+def size_error(error: RuntimeError, specs: Sequence[TensorSpec], tensors: Sequence[Any]) -> InputError | None:
+    """Where a size of a tensor is another one than the program needs it to be; ``None`` for any other ``error``."""
+    found = _MISMATCH.search(str(error))
+    if found is None:
+        return None
+    given = ", ".join(
+        f"{spec.name!r} is {described(tuple(map(int, tensor.shape)), spec.dtype)}"
+        for spec, tensor in zip(specs, tensors, strict=True)
+    )
+    return InputError(
+        f"the inputs do not fit together: where {given}, axis {found['axis']} of a tensor {found['type']} "
+        f"inside is {found['got']}, not {found['wanted']}"
+    )

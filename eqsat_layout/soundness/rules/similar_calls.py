@@ -1,0 +1,177 @@
+"""How the calls of one body are made alike: ops of one name differ in few of their attributes.
+
+In: the name of an op, what is known of its operands, and the other calls of the body. Out: one draw of it, with some
+attributes of another, and with those that the body says.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from eqsat_layout.egraph.attribute_text import read_value
+from eqsat_layout.egraph.expressions import Expr, is_variable
+from eqsat_layout.errors import Refused
+from eqsat_layout.graph.graph import TensorType
+from eqsat_layout.graph.op_calls import parameters
+from eqsat_layout.soundness.rules.body_searches import is_text
+from eqsat_layout.soundness.rules.fitting_parts import Shape, Type
+from eqsat_layout.soundness.rules.ops import of_other_numbers, of_other_ranks, usual_call
+from eqsat_layout.soundness.rules.schema import KEPT, LARGEST, LARGEST_RANK, OpCall, drawn, random_type, takes
+
+_LIKE_ANOTHER = 0.7
+"""How often an op has attributes of another of its name."""
+_OTHER_ORDER = 0.2
+_AS_ELSEWHERE = 0.85
+"""How often an op is drawn near to a call of it that can be run: most ranks and dtypes are refused."""
+_SCALED = 0.6
+"""How often these have other extents."""
+_OTHER_RANK = 0.4
+"""How often that call is one of another rank, or with another number: much is true of one rank, or one group."""
+_AS_AROUND = 0.3
+"""How often an operand of which nothing is known is as another term of the body, or has the same elements: what
+broadcasts one way or another."""
+_UNITS = 0.15
+"""How often a tensor of the vocabulary has axes of one element more."""
+_OTHER_DTYPES = 0.3
+"""How often some of these are of other dtypes: values where all were found to be indices."""
+_AS_USUAL = 0.3
+"""How often an op of whose operands nothing is known takes those that it takes elsewhere."""
+
+
+@dataclass(frozen=True)
+class BodyClaims:
+    """What a body says of one op: ``others`` of its name so far; ``said`` of its attributes, each a value or a
+    variable, None for its default; ``told``: what variables are. ``is_silent``: of no op's attributes is anything
+    said. ``is_named``: the op is called so by the body, and not by chance. ``around``: types that terms of the
+    body have by now."""
+
+    others: Sequence[OpCall]
+    said: Sequence[tuple[str, Expr | None]]
+    told: Mapping[Expr | None, Any]
+    is_silent: bool
+    is_named: bool = True
+    around: Sequence[TensorType] = ()
+
+
+class SimilarCalls:
+    """Draws calls on tensors of ``shapes`` and ``dtype``, or on those that calls in ``good`` take."""
+
+    def __init__(self, shapes: Sequence[Shape], dtype: str, good: Mapping[str, Sequence[OpCall]], rng: random.Random):
+        self._shapes, self._dtype, self._good, self._rng = shapes, dtype, good, rng
+
+    def call(
+        self, text: str, known: Sequence[TensorType | None], result: Type | None, body: BodyClaims, *, exact: bool
+    ) -> OpCall | None:
+        """One draw of an op; where nothing is known, on a tensor of the vocabulary, a small one, or what it takes.
+
+        None where what is drawn has not the attributes that the body says.
+        """
+        rng = self._rng
+        first = known[0] if known else None
+        if first is None and isinstance(result, TensorType) and rng.random() < 0.6:
+            first = result
+        if first is None and body.around and rng.random() < _AS_AROUND:
+            first = _rearranged(rng.choice(body.around), rng)
+        usual = usual_call(text) if body.is_named and rng.random() < _AS_ELSEWHERE else None
+        if usual is not None and rng.random() < _OTHER_RANK:
+            usual = rng.choice([usual, *rng.choice((of_other_ranks, of_other_numbers))(text)])
+        if usual is not None and exact and len(usual.operands) != len(known) and takes(text, len(known)):
+            usual = usual_call(text, len(known)) or usual
+        if usual is not None and rng.random() < 0.5:
+            usual = rng.choice(self._good.get(text) or [usual])
+        if first is None:
+            if usual is not None and None not in known and rng.random() < 0.3 and body.is_silent:
+                return usual
+            first = self._first(usual)
+            if usual is not None and not any(known) and rng.random() < _AS_USUAL and len(usual.operands) == len(known):
+                types = _scaled(usual.operands, rng) if rng.random() < _SCALED else list(usual.operands)
+                if len(types) > 1 and rng.random() < _OTHER_DTYPES:
+                    types = [TensorType(ty.shape, rng.choice((ty.dtype, self._dtype))) for ty in types]
+                known, first = types, types[0]
+                if len(known) == 1 and first.shape and rng.random() < 0.5:
+                    first = _resized(first, rng)
+        said = _said(text, body)
+        call = drawn(text, [first, *known[1:]], rng, exact=exact, kept={**self._like(usual, body), **said})
+        return call if all([call.values.get(name)] == [value] for name, value in said.items()) else None  # NaN too
+
+    def _like(self, usual: OpCall | None, body: BodyClaims) -> dict[str, Any]:
+        """Some attributes of another op of that name, so that they differ in few."""
+        rng = self._rng
+        if rng.random() >= _LIKE_ANOTHER:
+            return {}
+        like = rng.choice(body.others) if body.others else usual
+        return {k: _turned(v, rng) for k, v in (like.values if like else {}).items() if rng.random() < KEPT}
+
+    def _first(self, usual: OpCall | None) -> TensorType:
+        rng = self._rng
+        if usual is None or not usual.operands:
+            if rng.random() < 0.7:
+                return TensorType(self._thinned(rng.choice(self._shapes)), self._dtype)
+            return random_type(rng, (self._dtype,))
+        rank = len(usual.operands[0].shape)
+        fitting = [shape for shape in self._shapes if len(shape) == rank]
+        extent = rng.choice((1, 2, 2, 3))
+        options = [usual.operands[0].shape, (extent,) * rank, *fitting, *fitting]
+        return TensorType(rng.choice(options), self._dtype if rng.random() < 0.8 else usual.operands[0].dtype)
+
+    def _thinned(self, shape: Shape) -> Shape:
+        """The shape; sometimes with axes of one element in the place of others."""
+        rng = self._rng
+        return tuple(rng.choice((1, e)) for e in shape) if rng.random() < _UNITS else shape
+
+
+def _said(text: str, body: BodyClaims) -> dict[str, Any]:
+    """The attributes that an op must have."""
+    found: dict[str, Any] = {}
+    defaults = {p.name: p.default for p in parameters(text) or () if not p.is_required}
+    for name, value in body.said:
+        if value is None:
+            found.update({name: defaults[name]} if name in defaults else {})
+        elif is_variable(value):
+            found.update({name: body.told[value]} if value in body.told else {})
+        else:
+            found[name] = _plain(str(value))
+    return found
+
+
+def _plain(text: str) -> Any:
+    """An attribute as a rule has it: a number, or what text says in Python's way."""
+    try:
+        return read_value(text[1:-1] if is_text(text) else text)
+    except Refused:
+        return text
+
+
+def _scaled(types: Sequence[TensorType], rng: random.Random) -> list[TensorType]:
+    """The types with other extents, equal where they were: of ones all axes look alike."""
+    extents = {extent: rng.choice((1, 2, 2, 3, 4)) for ty in types for extent in ty.shape}
+    shapes = [tuple(extents[extent] for extent in ty.shape) for ty in types]
+    fits = all(math.prod(shape) <= LARGEST for shape in shapes)
+    return [TensorType(s, ty.dtype) for s, ty in zip(shapes, types, strict=True)] if fits else list(types)
+
+
+def _resized(ty: TensorType, rng: random.Random) -> TensorType:
+    """The type with another extent."""
+    shape = list(ty.shape)
+    shape[rng.randrange(len(shape))] = rng.randint(1, 6)
+    return TensorType(tuple(shape), ty.dtype)
+
+
+def _rearranged(ty: TensorType, rng: random.Random) -> TensorType:
+    """The type; or one with its extents in another order, and axes of one element put in or left out."""
+    shape = [int(e) for e in ty.shape]
+    if rng.random() < 0.5:
+        shape = [e for e in shape if e != 1 or rng.random() < 0.5]
+        rng.shuffle(shape)
+        if len(shape) < LARGEST_RANK and rng.random() < 0.5:
+            shape.insert(rng.randint(0, len(shape)), 1)
+    return TensorType(tuple(shape), ty.dtype)
+
+
+def _turned(value: Any, rng: random.Random) -> Any:
+    """The attribute; of a list, sometimes its numbers in another order."""
+    return rng.sample(value, len(value)) if isinstance(value, list) and rng.random() < _OTHER_ORDER else value

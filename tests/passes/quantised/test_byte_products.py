@@ -1,0 +1,368 @@
+"""Products of what bytes stand for are products of these bytes, and nothing else changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from effort import tries
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tvm import relax
+from tvm.relax import op
+
+from eqsat_layout.notes import Notes
+from eqsat_layout.passes.prepare import prepare
+from eqsat_layout.passes.quantised.byte_products import multiply_bytes
+from eqsat_layout.tir.structural import nodes_of
+
+CHANNELS, OUTPUTS = 8, 6
+RNG = np.random.default_rng(0)
+Emit = Callable[[Any], Any]
+
+
+def module_of(shape: tuple[Any, ...], body: Callable[[Emit, Any], Any], dtype: str = "float32") -> tvm.IRModule:
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType(shape, dtype))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            out = builder.emit_output(body(builder.emit, x))
+        builder.emit_func_output(out)
+    return builder.get()
+
+
+def number(value: float, dtype: str = "float32") -> Any:
+    return relax.const(np.array(value, dtype), dtype)
+
+
+def stands_for(emit: Emit, values: Any, scale: Any, zero: Any, axis: int = 1) -> Any:
+    return emit(op.dequantize(values, scale, zero, axis=axis, out_dtype="float32"))
+
+
+def rounded(emit: Emit, x: Any, scale: float = 0.05, zero: int = 3, dtype: str = "uint8") -> Any:
+    """What the bytes that ``x`` is rounded to stand for."""
+    both = number(scale), number(zero, dtype)
+    return stands_for(emit, emit(op.quantize(x, *both, axis=1, out_dtype=dtype)), *both)
+
+
+def quantised(emit: Emit, x: Any) -> Any:
+    return emit(op.quantize(x, number(0.05), number(3, "uint8"), axis=1, out_dtype="uint8"))
+
+
+def bytes_of(*shape: int) -> Any:
+    return relax.const(RNG.integers(-128, 128, shape).astype("int8"), "int8")
+
+
+def weights(emit: Emit, *shape: int, dtype: str = "int8", zero: Any = 0, scale: Any = 0.02, axis: int = 0) -> Any:
+    low, high = (-128, 128) if dtype == "int8" else (0, 256)
+    values = relax.const(RNG.integers(low, high, shape).astype(dtype), dtype)
+    zeros = relax.const(np.asarray(zero, dtype), dtype)
+    return stands_for(emit, values, relax.const(np.asarray(scale, "float32"), "float32"), zeros, axis)
+
+
+def products_of(mod: tvm.IRModule) -> int:
+    """Products of unsigned by signed bytes."""
+    calls = [call for call in nodes_of(mod["main"], tvm.ir.Call) if hasattr(call.attrs, "out_dtype")]
+    types = [[str(getattr(arg.ty, "dtype", "")) for arg in call.args] for call in calls]
+    return types.count(["uint8", "int8"])
+
+
+def run(mod: tvm.IRModule, data: Any) -> Any:
+    machine = relax.VirtualMachine(tvm.compile(mod, target="llvm"), tvm.cpu())
+    return machine["main"](tvm.runtime.tensor(data)).numpy()
+
+
+def checked(mod: tvm.IRModule, products: int = 1, tolerance: float = 1e-5) -> tvm.IRModule:
+    written = multiply_bytes(mod)
+    relax.analysis.well_formed(written)
+    assert products_of(written) == products
+    if not products:
+        assert written.same_as(mod)
+        return written
+    (x,) = mod["main"].params
+    shape = [int(extent) for extent in x.ty.shape]
+    data = RNG.uniform(-6, 6, shape) if str(x.ty.dtype) == "float32" else RNG.integers(0, 255, shape)
+    data = data.astype(str(x.ty.dtype))
+    expected, own = run(mod, data), run(written, data)
+    np.testing.assert_allclose(own, expected, rtol=tolerance, atol=tolerance * np.abs(expected).max())
+    return written
+
+
+def convolution(emit: Emit, x: Any, w: Any, **how: Any) -> Any:
+    return op.nn.conv2d(x, w, **{"padding": 1, **how})
+
+
+SCALES = RNG.uniform(0.01, 0.05, OUTPUTS)
+
+
+@pytest.mark.parametrize("zero", [0, 3, 255])
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+def test_borders_hold_what_stands_for_zero(zero: int, dtype: str) -> None:
+    zero = zero if dtype == "uint8" else zero - 128
+
+    def body(emit: Emit, x: Any) -> Any:
+        return convolution(emit, rounded(emit, x, zero=zero, dtype=dtype), weights(emit, OUTPUTS, CHANNELS, 3, 3))
+
+    checked(module_of((1, CHANNELS, 5, 6), body))
+
+
+@pytest.mark.parametrize(
+    ("channels", "how", "given"),
+    [
+        (CHANNELS, {}, {"scale": SCALES, "zero": [0] * OUTPUTS}),
+        (CHANNELS, {}, {"dtype": "uint8", "zero": 128}),
+        (CHANNELS, {"strides": 2, "dilation": 2}, {}),
+        (3, {}, {}),  # channels that fill no word
+        (CHANNELS, {"padding": [0, 1, 2, 0]}, {}),
+        (CHANNELS, {"data_layout": "NHWC", "kernel_layout": "HWIO"}, {"scale": SCALES, "zero": [0] * 6, "axis": 3}),
+    ],
+)
+def test_convolutions(channels: int, how: dict[str, Any], given: dict[str, Any]) -> None:
+    is_last = how.get("data_layout") == "NHWC"
+    shape = (3, 3, channels, OUTPUTS) if is_last else (OUTPUTS, channels, 3, 3)
+
+    def body(emit: Emit, x: Any) -> Any:
+        return convolution(emit, rounded(emit, x), weights(emit, *shape, **given), **how)
+
+    checked(module_of((2, 6, 7, channels) if is_last else (2, channels, 6, 7), body))
+
+
+def test_groups() -> None:
+    def body(emit: Emit, x: Any) -> Any:
+        return convolution(emit, rounded(emit, x), weights(emit, OUTPUTS, 4, 3, 3), groups=2)
+
+    checked(module_of((1, CHANNELS, 5, 5), body))
+
+
+def test_products_of_matrices_through_moves() -> None:
+    """Weights that are transposed, data that gets another shape."""
+
+    def body(emit: Emit, x: Any) -> Any:
+        w = weights(emit, OUTPUTS, 12, scale=SCALES, zero=[0] * OUTPUTS)
+        turned = emit(op.permute_dims(w, [1, 0]))
+        return op.matmul(emit(op.reshape(rounded(emit, x), [4, 12])), turned)
+
+    checked(module_of((4, 3, 4), body))
+
+
+def dynamic(emit: Emit, x: Any, dtype: str) -> tuple[Any, Any, Any]:
+    """Bytes, their scale and zero as they are worked out where a program runs."""
+    least, largest = emit(op.min(x)), emit(op.max(x))
+    scale = emit(op.divide(emit(op.subtract(largest, least)), number(255)))
+    zero = emit(op.round(emit(op.divide(emit(op.negative(least)), scale))))
+    shift = 0 if dtype == "uint8" else -128
+    zero = emit(op.astype(emit(op.add(zero, number(shift))), dtype))
+    return emit(op.quantize(x, scale, zero, axis=0, out_dtype=dtype)), scale, zero
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+@pytest.mark.parametrize("as_sums", [True, False])
+def test_zeros_that_are_worked_out(dtype: str, as_sums: bool) -> None:
+    """``DynamicQuantizeLinear`` and ``MatMulInteger``, and floats in their place."""
+    kind = "int32" if as_sums else "float32"
+
+    def body(emit: Emit, x: Any) -> Any:
+        values, scale, zero = dynamic(emit, x, dtype)
+        data = emit(op.subtract(emit(op.astype(values, kind)), emit(op.astype(zero, kind))))
+        w = relax.const(RNG.integers(-128, 128, (12, OUTPUTS)).astype("int8"), "int8")
+        own = emit(op.subtract(emit(op.astype(w, kind)), emit(op.astype(number(0, "int8"), kind))))
+        total = emit(op.matmul(data, own, out_dtype=kind))
+        return op.multiply(emit(op.astype(total, "float32")) if as_sums else total, scale)
+
+    checked(module_of((5, 12), body))
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+@pytest.mark.parametrize("channels", [CHANNELS, 3])
+@pytest.mark.parametrize("padding", [0, [1, 0, 2, 1]])
+def test_zeros_that_are_worked_out_around_data(dtype: str, channels: int, padding: Any) -> None:
+    """``ConvInteger``: was computed in whole numbers of 32 bits, 4 times as long."""
+
+    def body(emit: Emit, x: Any) -> Any:
+        values, scale, zero = dynamic(emit, x, dtype)
+        data = emit(op.subtract(emit(op.astype(values, "int32")), emit(op.astype(zero, "int32"))))
+        w = relax.const(RNG.integers(-128, 128, (OUTPUTS, channels, 3, 3)).astype("int8"), "int8")
+        own = emit(op.astype(w, "int32"))
+        total = emit(convolution(emit, data, own, padding=padding, out_dtype="int32"))
+        return op.multiply(emit(op.astype(total, "float32")), scale)
+
+    checked(module_of((2, channels, 5, 6), body))
+
+
+def test_bytes_with_other_readers() -> None:
+    """A sum reads what the same bytes stand for; signed ones become unsigned for all of them."""
+
+    def body(emit: Emit, x: Any) -> Any:
+        data = rounded(emit, x, zero=-5, dtype="int8")
+        made = emit(convolution(emit, data, weights(emit, CHANNELS, CHANNELS, 3, 3)))
+        return op.add(made, data)
+
+    written = checked(module_of((1, CHANNELS, 5, 5), body))
+    quantised = [call for call in nodes_of(written["main"], tvm.ir.Call) if call.op == tvm.ir.Op.get("relax.quantize")]
+    assert [str(call.ty.dtype) for call in quantised] == ["uint8"]
+
+
+def test_signed_bytes_that_are_a_result() -> None:
+    """What bytes stand for was used outside of its block, where it is no longer known."""
+
+    def body(emit: Emit, x: Any) -> Any:
+        return op.dequantize(
+            emit(op.quantize(x, number(0.05), number(1, "int8"), axis=1, out_dtype="int8")),
+            number(0.05),
+            number(1, "int8"),
+            axis=1,
+        )
+
+    relax.analysis.well_formed(multiply_bytes(module_of((1, 4), body)))
+
+
+def test_bytes_that_come_from_outside() -> None:
+    def body(emit: Emit, x: Any) -> Any:
+        data = stands_for(emit, x, number(0.1), number(7, "uint8"))
+        return convolution(emit, data, weights(emit, OUTPUTS, CHANNELS, 3, 3))
+
+    checked(module_of((1, CHANNELS, 4, 4), body, "uint8"))
+
+
+def test_symbolic_batch() -> None:
+    n = tvm.tirx.Var("n", "int64")
+
+    def body(emit: Emit, x: Any) -> Any:
+        return convolution(emit, rounded(emit, x), weights(emit, OUTPUTS, CHANNELS, 3, 3))
+
+    assert products_of(multiply_bytes(module_of((n, CHANNELS, 4, 4), body))) == 1
+
+
+def _refused(name: str) -> tvm.IRModule:
+    def body(emit: Emit, x: Any) -> Any:
+        if name == "weights far from their zero":
+            return convolution(emit, rounded(emit, x), weights(emit, OUTPUTS, CHANNELS, 3, 3, dtype="uint8", zero=3))
+        if name == "scales along the inputs":
+            scale, zero = np.linspace(0.1, 0.2, CHANNELS), [0] * CHANNELS
+            w = weights(emit, OUTPUTS, CHANNELS, 3, 3, scale=scale, zero=zero, axis=1)
+            return convolution(emit, rounded(emit, x), w)
+        if name == "a scale that is infinite":
+            return convolution(emit, rounded(emit, x), weights(emit, OUTPUTS, CHANNELS, 3, 3, scale=np.inf))
+        if name == "depthwise":
+            return convolution(emit, rounded(emit, x), weights(emit, CHANNELS, 1, 3, 3), groups=CHANNELS)
+        if name == "scales of each channel of the data":
+            scale, zero = number(0.1), relax.const(np.zeros(CHANNELS, "uint8"), "uint8")
+            scale = relax.const(np.full(CHANNELS, 0.1, "float32"), "float32")
+            values = emit(op.quantize(x, scale, zero, axis=1, out_dtype="uint8"))
+            data = stands_for(emit, values, scale, zero)
+            return convolution(emit, data, weights(emit, OUTPUTS, CHANNELS, 3, 3))
+        if name == "weights that are worked out":
+            return op.matmul(rounded(emit, x), rounded(emit, emit(op.permute_dims(x, [0, 1, 3, 2]))))
+        return convolution(emit, x, weights(emit, OUTPUTS, CHANNELS, 3, 3))
+
+    return module_of((1, CHANNELS, 4, 4), body)
+
+
+def _of_whole_numbers(emit: Emit, x: Any) -> Any:
+    """What is multiplied before it is added up in 32 bits."""
+    tripled = emit(op.multiply(emit(op.astype(quantised(emit, x), "int32")), relax.const(3, "int32")))
+    return op.matmul(tripled, emit(op.astype(bytes_of(8, 4), "int32")), out_dtype="int32")
+
+
+def _of_a_vector(emit: Emit, x: Any) -> Any:
+    row = emit(op.reshape(rounded(emit, x), [16]))
+    return op.matmul(row, weights(emit, 16, 4))
+
+
+def _reversed(emit: Emit, x: Any) -> Any:
+    """A slice of the shape of what it is taken of."""
+    turned = emit(op.strided_slice(weights(emit, 8, 4), [0], [-1], [-9], [-1]))
+    return op.matmul(rounded(emit, x), turned)
+
+
+def _scaled_by_data(emit: Emit, x: Any) -> Any:
+    own = emit(op.multiply(emit(op.astype(bytes_of(8, 4), "float32")), emit(op.max(x))))
+    return op.matmul(rounded(emit, x), own)
+
+
+def _with_a_large_zero(zero: int, dtype: str) -> Callable[[Emit, Any], Any]:
+    def body(emit: Emit, x: Any) -> Any:
+        both = number(0.05), relax.const(zero, "int32")
+        values = emit(op.quantize(x, *both, axis=1, out_dtype=dtype))
+        return op.matmul(stands_for(emit, values, *both), weights(emit, 8, 4))
+
+    return body
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        _of_whole_numbers,
+        _of_a_vector,
+        _reversed,
+        _scaled_by_data,
+        _with_a_large_zero(256, "uint8"),
+        _with_a_large_zero(200, "int8"),
+    ],
+)
+def test_what_bytes_do_not_stand_for(body: Callable[[Emit, Any], Any]) -> None:
+    """Each was taken for a product of bytes, with other numbers, or ended in an error."""
+    checked(module_of((2, 8), body), products=0)
+
+
+def test_bytes_that_wrap_around_are_themselves() -> None:
+    def body(emit: Emit, x: Any) -> Any:
+        less = emit(op.subtract(quantised(emit, x), relax.const(100, "uint8")))
+        return op.matmul(emit(op.astype(less, "int32")), emit(op.astype(bytes_of(8, 4), "int32")), out_dtype="int32")
+
+    checked(module_of((2, 8), body))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "weights far from their zero",
+        "scales along the inputs",
+        "a scale that is infinite",
+        "depthwise",
+        "scales of each channel of the data",
+        "weights that are worked out",
+        "data that is float",
+    ],
+)
+def test_what_stays(name: str) -> None:
+    checked(_refused(name), products=0)
+
+
+def test_sums_that_need_more_than_32_bits_stay() -> None:
+    def body(emit: Emit, x: Any) -> Any:
+        w = relax.const(np.full((1 << 17, 4), 127, "int8"), "int8")
+        return op.matmul(rounded(emit, x), stands_for(emit, w, number(0.1), number(0, "int8")))
+
+    checked(module_of((1, 1 << 17), body), products=0)
+
+
+def test_targets_without_such_products_get_floats() -> None:
+    def body(emit: Emit, x: Any) -> Any:
+        return convolution(emit, rounded(emit, x), weights(emit, OUTPUTS, CHANNELS, 3, 3))
+
+    mod = module_of((1, CHANNELS, 4, 4), body)
+    assert products_of(prepare(mod, Notes())) == 0
+    assert products_of(prepare(mod, Notes(), has_byte_products=True)) == 1
+
+
+@settings(max_examples=tries(9), deadline=None)
+@given(st.data())
+def test_any_product(data: st.DataObject) -> None:
+    rank = data.draw(st.integers(2, 3))
+    rows, steps, columns = data.draw(st.integers(1, 4)), 4 * data.draw(st.integers(1, 4)), data.draw(st.integers(1, 5))
+    dtype, own = (data.draw(st.sampled_from(["uint8", "int8"])) for _ in range(2))
+    zero = data.draw(st.integers(0, 255)) - (0 if dtype == "uint8" else 128)
+    has_channels = data.draw(st.booleans())
+    scale = RNG.uniform(0.01, 0.1, columns) if has_channels else 0.03
+    weight_zero = 0 if own == "int8" else 128
+    zeros = np.full(columns, weight_zero) if has_channels else weight_zero
+
+    def body(emit: Emit, x: Any) -> Any:
+        w = weights(emit, steps, columns, dtype=own, zero=zeros, scale=scale, axis=1)
+        return op.matmul(rounded(emit, x, zero=zero, dtype=dtype), w)
+
+    checked(module_of((2, rows, steps)[-rank:], body))

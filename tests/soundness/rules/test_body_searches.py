@@ -1,0 +1,88 @@
+"""What models are made for: terms of a rule's body, and of the rules that it builds on."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from eqsat_layout.egraph.rules import rule_files
+from eqsat_layout.graph.borders import Part
+from eqsat_layout.graph.part_calls import part_calls
+from eqsat_layout.maps import Digit, IndexMap
+from eqsat_layout.soundness.rules.body_searches import searches
+from eqsat_layout.soundness.rules.instances import Instances
+from eqsat_layout.soundness.rules.rule_base import RuleBase, read_rule_base
+from eqsat_layout.soundness.rules.schema import OpCall
+
+CHAIN = """
+(relation zero (Tensor))
+(rule ((= z (Op k (Arg x (End)))) (is k "relax.zeros_like")) ((zero z)) :ruleset logical :name "like")
+(rule ((zero z) (= y (Op k (Arg x (Arg z (End))))) (is k "relax.multiply")) ((zero y)) :ruleset logical :name "times")
+(rule ((zero y) (= w (Op k (Arg x (Arg y (End))))) (is k "relax.add")) ((union w x)) :ruleset logical :name "sum")
+"""
+
+
+def named(base: RuleBase, name: str) -> list[set[str]]:
+    """The ops of every way to look for the body of the rule with that name."""
+    (rule,) = (rule for rule in base.rules if rule.name.endswith(name))
+    return [{op for _, op in sought.named} for _, sought in searches(base, rule)]
+
+
+def test_rules_of_a_chain_are_looked_for_in_one_another(tmp_path: Path) -> None:
+    """A sum with a product with zeros: of 1 000 instances one was found, and the wrong rule was "ok"."""
+    path = tmp_path / "chain.egg"
+    path.write_text(CHAIN, encoding="utf-8")
+    found = named(read_rule_base([*rule_files(), path]), "sum")
+    assert {"relax.add"} in found
+    assert {"relax.add", "relax.zeros_like"} in found
+    assert {"relax.add", "relax.multiply", "relax.zeros_like"} in found
+
+
+def test_a_relation_with_a_meaning_is_looked_for_by_it(tmp_path: Path) -> None:
+    path = tmp_path / "chain.egg"
+    path.write_text(";= (zero z) := (live z)\n" + CHAIN, encoding="utf-8")
+    assert named(read_rule_base([*rule_files(), path]), "sum") == [{"relax.add"}]
+
+
+def test_views_have_the_attributes_that_a_rule_says(tmp_path: Path) -> None:
+    path = tmp_path / "mine.egg"
+    path.write_text(
+        """(rule ((= y (Op k (Arg x (End)))) (is k "relax.permute_dims") (attr k "axes" "[0, 3, 1, 2]"))
+                 ((union y x)) :ruleset logical :name "moved")""",
+        encoding="utf-8",
+    )
+    base = read_rule_base([*rule_files(), path])
+    (rule,) = [rule for rule in base.rules if rule.file == str(path)]
+    shape = (1, 2, 3, 4)
+    turned = IndexMap.make(shape, [[Digit(axis, 1, shape[axis])] for axis in (3, 2, 1, 0)])
+    instances = Instances(dict(searches(base, rule))).draw([shape], [turned], lambda *_: turned, random.Random(0))
+    chosen = [instance["k"] for found in instances.values() for instance in found]
+    assert chosen
+    assert turned not in chosen
+    axes = {str(c.attributes.get("axes")) for p in chosen if isinstance(p, IndexMap) for c in part_calls(p)}
+    assert "[0, 3, 1, 2]" in axes
+
+
+def drawn(tmp_path: Path, rule: str, shapes: Sequence[tuple[int, ...]]) -> list[Mapping[str, OpCall | Part]]:
+    """Instances of a rule's body in a vocabulary after each other."""
+    path = tmp_path / "mine.egg"
+    path.write_text(rule, encoding="utf-8")
+    base = read_rule_base([*rule_files(), path])
+    (mine,) = [one for one in base.rules if one.file == str(path)]
+    instances, rng = Instances(dict(searches(base, mine))), random.Random(0)
+    found = [instances.draw([shape], [], lambda shape, _: IndexMap.identity(shape), rng) for shape in shapes]
+    return [one for made in found for several in made.values() for one in several]
+
+
+def test_ops_of_any_one_name_take_turns(tmp_path: Path) -> None:
+    """Those without attributes were always thought new, and the others were seldom drawn."""
+    found = drawn(
+        tmp_path,
+        """(rule ((= y (Op j (Arg x (End)))) (= z (Op h (Arg x (End)))) (is j n) (is h n) (gives j t) (typed x t))
+                 ((union y z)) :ruleset logical :name "one name")""",
+        [(2, 3), (4, 4), (3, 3), (2, 2)],
+    )
+    names = {call.name for one in found for call in one.values() if isinstance(call, OpCall)}
+    assert len(names) >= 25
+    assert names & {"relax.tril", "relax.triu", "relax.cumsum", "relax.cumprod", "relax.sort", "relax.flip"}
