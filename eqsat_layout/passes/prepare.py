@@ -25,11 +25,18 @@ from eqsat_layout.passes.training import write_out_training
 from eqsat_layout.tir.structural import nodes_of
 
 
-def prepare(mod: tvm.IRModule, notes: Notes, *, has_byte_products: bool = False, byte_rows: int = 0) -> tvm.IRModule:
+def prepare(
+    mod: tvm.IRModule,
+    notes: Notes,
+    *,
+    has_byte_products: bool = False,
+    has_signed_products: bool = False,
+    byte_rows: int = 0,
+) -> tvm.IRModule:
     """``mod`` for inference, numerically the same up to rounding. The input is not changed.
 
-    ``has_byte_products``: what bytes stand for is multiplied as these bytes. ``byte_rows``: of data that is multiplied
-    by weights that stay bytes, at most.
+    ``has_byte_products``: what bytes stand for is multiplied as these bytes; ``has_signed_products``: where these have
+    signs, too. ``byte_rows``: of data that is multiplied by weights that stay bytes, at most.
     Functions keep their names and signatures. A pass of TVM's that fails on the module is left out, with a note.
     """
     check_sizes(mod)
@@ -38,7 +45,7 @@ def prepare(mod: tvm.IRModule, notes: Notes, *, has_byte_products: bool = False,
     mod = fold_batch_norms(_after(passes.CanonicalizeBindings(), mod, notes))
     for step in (passes.DecomposeOpsForInference(), passes.CanonicalizeBindings()):
         mod = _after(step, mod, notes)
-    mod = multiply_bytes(mod) if has_byte_products else mod
+    mod = multiply_bytes(mod, may_have_signs=has_signed_products) if has_byte_products else mod
     mod = keep_byte_weights(mod, byte_rows) if byte_rows else mod
     return with_frozen_names(fold_constants(skip_broadcasts(mod), notes), given)
 

@@ -37,7 +37,13 @@ def prepared(mod: tvm.IRModule, target: Any = None, *, notes: Notes | None = Non
     if target is None:
         return prepare(mod, said)
     own = resolved(target)
-    return prepare(mod, said, has_byte_products=own.has_byte_products, byte_rows=own.byte_rows)
+    return prepare(
+        mod,
+        said,
+        has_byte_products=own.has_byte_products,
+        has_signed_products=own.has_signed_products,
+        byte_rows=own.byte_rows,
+    )
 
 
 @one_at_a_time
