@@ -30,6 +30,7 @@ from targets.device_cases import (
     of_symbolic_size,
     scaled_exactly,
     sorts,
+    sorts_inside,
 )
 from tvm import relax
 from tvm.relax import op
@@ -194,6 +195,11 @@ def test_numbers_are_said_in_all_their_digits(dtype: str) -> None:
 
 def test_sorts() -> None:
     check(program(sorts, (5, 40)))
+
+
+def test_kernels_that_sort() -> None:
+    """No device can call a sort of the host: they were refused, and the whole program with them."""
+    check(program(sorts_inside, (4, 42)))
 
 
 def test_functions_of_halves() -> None:

@@ -29,6 +29,7 @@ from targets.device_cases import (
     one_primfunc_twice,
     scaled_exactly,
     sorts,
+    sorts_inside,
 )
 from targets.opencl.running import ADRENO, check, compiled, context, images, launches, results
 from tvm import relax, tirx
@@ -298,6 +299,11 @@ def test_numbers_are_said_in_all_their_digits(dtype: str) -> None:
 
 def test_sorts() -> None:
     check(program(sorts, (5, 40)))
+
+
+def test_kernels_that_sort() -> None:
+    """No device can call a sort of the host: they were refused, and the whole program with them."""
+    check(program(sorts_inside, (4, 42)))
 
 
 def test_functions_of_halves() -> None:
