@@ -284,6 +284,19 @@ def sorts_inside(builder: Any, x: Any) -> Any:
     return tuple(builder.emit(relax.TupleGetItem(pair, i)) for pair in pairs for i in range(2))
 
 
+def scatters(builder: Any, x: Any) -> Any:
+    """Updates of one place after the other, some of them of the same place, whose order counts."""
+    rows, columns = (int(extent) for extent in x.ty.shape)
+    places = np.random.default_rng(0).integers(0, rows, (7, columns)).astype("int64")
+    updates = builder.emit(op.strided_slice(x, [0], [0], [7]))
+    flat = builder.emit(op.reshape(x, (-1,)))
+    some = relax.const(np.random.default_rng(1).integers(0, rows * columns, (9, 1)).astype("int64"))
+    made = [op.scatter_elements(x, relax.const(places), updates, 0, kind) for kind in ("update", "add", "mul")]
+    made += [op.scatter_nd(x, relax.const(places[:, :1]), updates, kind) for kind in ("update", "max")]
+    made += [op.scatter_nd(flat, some, builder.emit(op.strided_slice(flat, [0], [3], [12])), "update")]
+    return tuple(builder.emit(builder.normalize(one)) for one in made)
+
+
 def odd_names() -> tvm.IRModule:
     """Kernels whose names are no words of C, or too long for a file's, and then the same in the beginning."""
     builder = relax.BlockBuilder()

@@ -48,7 +48,7 @@ def _calls(node: Any) -> list[Any]:
 def _sorting(statement: Any) -> Any:
     """A PrimFunc whose blocks do what the statement calls for, over its tensors; ``None`` for other statements."""
     body = statement.block.body if isinstance(statement, s_tir.SBlockRealize) else statement
-    call = body.value if isinstance(body, tirx.Evaluate) else None
+    call: Any = body.value if isinstance(body, tirx.Evaluate) else None
     name = str(getattr(call.args[0], "value", "")) if is_call(call, _CALL) else ""
     if name not in _SORTS:
         return None

@@ -29,6 +29,7 @@ from targets.device_cases import (
     odd_names,
     of_symbolic_size,
     scaled_exactly,
+    scatters,
     sorts,
     sorts_inside,
 )
@@ -195,6 +196,13 @@ def test_numbers_are_said_in_all_their_digits(dtype: str) -> None:
 
 def test_sorts() -> None:
     check(program(sorts, (5, 40)))
+
+
+def test_scatters() -> None:
+    """They were done by one thread."""
+    notes: list[str] = []
+    check(program(scatters, (12, 5)), notes=notes)
+    assert not [note for note in notes if "runs in one" in note]
 
 
 def test_kernels_that_sort() -> None:

@@ -28,6 +28,7 @@ from targets.device_cases import (
     of_symbolic_size,
     one_primfunc_twice,
     scaled_exactly,
+    scatters,
     sorts,
     sorts_inside,
 )
@@ -299,6 +300,13 @@ def test_numbers_are_said_in_all_their_digits(dtype: str) -> None:
 
 def test_sorts() -> None:
     check(program(sorts, (5, 40)))
+
+
+def test_scatters() -> None:
+    """They were done by one work item."""
+    notes: list[str] = []
+    check(program(scatters, (12, 5)), notes=notes)
+    assert not [note for note in notes if "runs in one" in note]
 
 
 def test_kernels_that_sort() -> None:
