@@ -150,6 +150,7 @@ def moved_by(kernels: Any, target: OpenClTarget) -> dict[str, Any]:
         "copied_bytes": copied,
         "image_bytes": moved.images,
         "buffer_bytes": moved.buffers,
+        "least_bytes": moved.memory,
         "modelled_seconds": modelled,
         "violations": violations,
         "padded": padded,
