@@ -270,7 +270,8 @@ def sorts(builder: Any, x: Any) -> Any:
 
 
 def sorts_inside(builder: Any, x: Any) -> Any:
-    """Kernels that TVM has call a sort of the host: the middle of rows, and boxes without those that overlap."""
+    """Kernels that TVM has call a sort of the host: the middle of rows, and boxes without those that overlap; and
+    samples, which TVM has no kernel of before it knows the target."""
     median = builder.emit(op.median(builder.emit(op.round(x)), [1]))
     boxes = builder.emit(op.reshape(x, (2, -1, 6)))
     classes = builder.emit(op.strided_slice(builder.emit(op.round(boxes)), [2], [0], [1]))
@@ -281,7 +282,10 @@ def sorts_inside(builder: Any, x: Any) -> Any:
     indices = relax.const(np.tile(np.arange(count, dtype="int32"), (2, 1)))
     chosen = builder.emit(op.vision.non_max_suppression(boxes, counts, indices, iou_threshold=0.2))
     pairs = (median, chosen)
-    return tuple(builder.emit(relax.TupleGetItem(pair, i)) for pair in pairs for i in range(2))
+    rows = relax.const(np.array([[0], [3], [1]], "int64"))
+    uniform = relax.const(np.array([[0.1], [0.5], [0.95]], "float32"))
+    sampled = builder.emit(op.multinomial_from_uniform(builder.emit(op.nn.softmax(x)), uniform, rows))
+    return (sampled, *(builder.emit(relax.TupleGetItem(pair, i)) for pair in pairs for i in range(2)))
 
 
 def scatters(builder: Any, x: Any) -> Any:

@@ -21,6 +21,8 @@ from eqsat_layout.tir.structural import with_primfuncs
 
 def without_libraries(mod: tvm.IRModule, *, in_order: bool) -> tvm.IRModule:
     """No call of a sort or a scan is left. ``in_order``: floats are added up as stated."""
+    with tvm.target.Target("llvm"):
+        mod = relax.backend.DispatchSampling()(mod)  # a scan, and where each sample falls in it
     sorted_here = _Sorts(mod, in_order)
     for var, func in mod.functions_items():
         if isinstance(func, relax.Function):
