@@ -198,6 +198,12 @@ def test_sorts() -> None:
     check(program(sorts, (5, 40)))
 
 
+def test_pooling_of_regions_in_one_column() -> None:
+    """Of a hidden comparison one side became narrower, and TVM refused to compare them."""
+    regions = relax.const(np.array([[0, 0, 0, 0, 3], [1, 0, 2, 0, 5]], "float32"))
+    check(program(lambda builder, x: builder.emit(op.vision.roi_pool(x, regions, (2, 2), 1.0)), (2, 3, 6, 1)))
+
+
 def test_scatters() -> None:
     """They were done by one thread."""
     notes: list[str] = []
