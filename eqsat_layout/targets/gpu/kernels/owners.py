@@ -104,10 +104,12 @@ class _Places:
 
     def of(self, access: Any) -> list[Any]:
         """Of a store or a load."""
-        return [self._place(index) for index in access.indices]
+        buffer = access.source if isinstance(access, tvm.ir.TensorLoad) else access.buffer
+        return list(map(self._place, access.indices, buffer.ty.shape))
 
-    def _place(self, index: Any) -> Any:
+    def _place(self, index: Any, extent: Any) -> Any:
         index = substitute(index, self._bound)
-        while isinstance(index, tirx.Max | tirx.Min) and as_int(index.b) is not None:
+        ends = {tirx.Max: 0, tirx.Min: (as_int(extent) or 0) - 1}
+        while type(index) in ends and as_int(index.b) == ends[type(index)]:
             index = index.a
         return self._analyzer.simplify(index)
