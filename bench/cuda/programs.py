@@ -26,6 +26,7 @@ from bench.cuda.tables import KERNELS, row_of, shown
 from bench.cuda.tables import NETWORKS as COLUMNS
 from bench.opencl.programs import NETWORKS, ZOO
 from eqsat_layout.errors import EqsatError
+from eqsat_layout.planning.source_module import as_module
 from eqsat_layout.targets.cuda.machines import MACHINES
 from eqsat_layout.targets.cuda.target import CudaTarget
 from eqsat_layout.targets.registry import target as target_of
@@ -34,7 +35,9 @@ PRECISIONS: Final = ("float32", "tensorfloat32", "float16", "bfloat16")
 
 
 def module_of(name: str, batch: int) -> tvm.IRModule:
-    """:class:`EqsatError` for several inputs of a network that is made for one."""
+    """A network by name, or of a file; :class:`EqsatError` for several inputs of one that is made for one."""
+    if Path(name).suffix and batch == 1:
+        return as_module(name, {})[0]
     if batch == 1:
         return NETWORKS[name]()
     if name not in ZOO:
@@ -72,7 +75,13 @@ def bundle(options: argparse.Namespace, target: CudaTarget) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="CUDA without a card: tables, and bundles for a card.")
-    parser.add_argument("networks", nargs="*", default=["resnet50_64"], metavar="NETWORK", help=", ".join(NETWORKS))
+    parser.add_argument(
+        "networks",
+        nargs="*",
+        default=["resnet50_64"],
+        metavar="NETWORK",
+        help=f"a file, or one of {', '.join(NETWORKS)}",
+    )
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--no-device", action="store_true", help="tables of what is launched")
     what.add_argument("--bundle", type=Path, metavar="FOLDER", help="what a card is to measure")
@@ -87,7 +96,7 @@ def main() -> None:
     parser.add_argument("--plans", type=int, default=4, help="candidates of each product in a bundle; 0: none")
     options = parser.parse_args()
     for name in options.networks:
-        if name not in NETWORKS:
+        if name not in NETWORKS and not Path(name).is_file():
             parser.error(f"there is no network {name!r}; there are {', '.join(NETWORKS)}")
     if options.small:
         from bench.networks import real

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
 from typing import Any
 
 from tvm import relax
@@ -128,7 +129,8 @@ def moved_by(kernels: Any, target: OpenClTarget) -> dict[str, Any]:
     program = import_module(kernels, memories=target.memories)
     costs = BuiltCosts(target.profile)
     _, views = launched_and_views(kernels)
-    moved, copied, violations, padded, free, modelled = Traffic(), 0.0, 0, 0, 0, 0.0
+    all_kept = replace(target.profile, images_in_l1=True, buffers_in_l1=True)
+    moved, kept, copied, violations, padded, free, modelled = Traffic(), Traffic(), 0.0, 0, 0, 0, 0.0
     for graph in program.graphs:
         for node in graph.nodes:
             if node.kind != "op":
@@ -141,6 +143,7 @@ def moved_by(kernels: Any, target: OpenClTarget) -> dict[str, Any]:
                 continue  # nothing is launched
             own = traffic_of(signature, operands, results, target.profile)
             moved += own
+            kept += traffic_of(signature, operands, results, all_kept)
             modelled += costs.of(signature)
             copied += own.images + own.buffers if signature.view is not None else 0.0
             if signature.computation is not None and is_padded(signature.computation):
@@ -150,6 +153,8 @@ def moved_by(kernels: Any, target: OpenClTarget) -> dict[str, Any]:
         "copied_bytes": copied,
         "image_bytes": moved.images,
         "buffer_bytes": moved.buffers,
+        "kept_bytes": kept.images + kept.buffers,
+        "once_bytes": moved.memory,
         "modelled_seconds": modelled,
         "violations": violations,
         "padded": padded,

@@ -31,13 +31,15 @@ def prepare(
     notes: Notes,
     *,
     has_byte_products: bool = False,
+    has_signed_products: bool = False,
     byte_rows: int = 0,
     sums_branches: bool = False,
 ) -> tvm.IRModule:
     """``mod`` for inference, numerically the same up to rounding. The input is not changed.
 
-    ``has_byte_products``: what bytes stand for is multiplied as these bytes. ``byte_rows``: of data that is multiplied
-    by weights that stay bytes, at most. ``sums_branches``: convolutions whose results are added up become one.
+    ``has_byte_products``: what bytes stand for is multiplied as these bytes; ``has_signed_products``: where these have
+    signs, too. ``byte_rows``: of data that is multiplied by weights that stay bytes, at most. ``sums_branches``:
+    convolutions whose results are added up become one.
     Functions keep their names and signatures. A pass of TVM's that fails on the module is left out, with a note.
     """
     check_sizes(mod)
@@ -46,7 +48,7 @@ def prepare(
     mod = fold_batch_norms(_after(passes.CanonicalizeBindings(), mod, notes))
     for step in (passes.DecomposeOpsForInference(), passes.CanonicalizeBindings()):
         mod = _after(step, mod, notes)
-    mod = multiply_bytes(mod) if has_byte_products else mod
+    mod = multiply_bytes(mod, may_have_signs=has_signed_products) if has_byte_products else mod
     mod = keep_byte_weights(mod, byte_rows) if byte_rows else mod
     mod = fold_constants(skip_broadcasts(mod), notes)
     return with_frozen_names(sum_convolutions(mod) if sums_branches else mod, given)

@@ -41,6 +41,7 @@ def prepared(mod: tvm.IRModule, target: Any = None, *, notes: Notes | None = Non
         mod,
         said,
         has_byte_products=own.has_byte_products,
+        has_signed_products=own.has_signed_products,
         byte_rows=own.byte_rows,
         sums_branches=own.approx,
     )

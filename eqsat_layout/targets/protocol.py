@@ -128,6 +128,11 @@ class Target:
         return False
 
     @property
+    def has_signed_products(self) -> bool:
+        """So are those of signed bytes with one another."""
+        return False
+
+    @property
     def byte_rows(self) -> int:
         """Rows of data up to which a product with weights that bytes stand for is fastest where these stay bytes."""
         return 0

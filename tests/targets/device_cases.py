@@ -269,17 +269,53 @@ def sorts(builder: Any, x: Any) -> Any:
     return (*map(builder.emit, sorted_), *pairs)
 
 
+def sorts_inside(builder: Any, x: Any) -> Any:
+    """Kernels that TVM has call a sort of the host: the middle of rows, and boxes without those that overlap; and
+    samples, which TVM has no kernel of before it knows the target."""
+    median = builder.emit(op.median(builder.emit(op.round(x)), [1]))
+    boxes = builder.emit(op.reshape(x, (2, -1, 6)))
+    classes = builder.emit(op.strided_slice(builder.emit(op.round(boxes)), [2], [0], [1]))
+    rest = builder.emit(op.strided_slice(boxes, [2], [1], [6]))
+    boxes = builder.emit(op.concat([classes, rest], axis=2))
+    count = int(boxes.ty.shape[1])
+    counts = relax.const(np.array([count, count - 3], "int32"))
+    indices = relax.const(np.tile(np.arange(count, dtype="int32"), (2, 1)))
+    chosen = builder.emit(op.vision.non_max_suppression(boxes, counts, indices, iou_threshold=0.2))
+    pairs = (median, chosen)
+    rows = relax.const(np.array([[0], [3], [1]], "int64"))
+    uniform = relax.const(np.array([[0.1], [0.5], [0.95]], "float32"))
+    sampled = builder.emit(op.multinomial_from_uniform(builder.emit(op.nn.softmax(x)), uniform, rows))
+    return (sampled, *(builder.emit(relax.TupleGetItem(pair, i)) for pair in pairs for i in range(2)))
+
+
+def scatters(builder: Any, x: Any) -> Any:
+    """Updates of one place after the other, some of them of the same place, whose order counts."""
+    rows, columns = (int(extent) for extent in x.ty.shape)
+    places = np.random.default_rng(0).integers(0, rows, (7, columns)).astype("int64")
+    updates = builder.emit(op.strided_slice(x, [0], [0], [7]))
+    flat = builder.emit(op.reshape(x, (-1,)))
+    some = relax.const(np.random.default_rng(1).integers(0, rows * columns, (9, 1)).astype("int64"))
+    made = [op.scatter_elements(x, relax.const(places), updates, 0, kind) for kind in ("update", "add", "mul")]
+    made += [op.scatter_nd(x, relax.const(places[:, :1]), updates, kind) for kind in ("update", "max")]
+    made += [op.scatter_nd(flat, some, builder.emit(op.strided_slice(flat, [0], [3], [12])), "update")]
+    return tuple(builder.emit(builder.normalize(one)) for one in made)
+
+
 def odd_names() -> tvm.IRModule:
-    """Kernels whose names are no words of C, or too long for a file's, and then the same in the beginning."""
+    """Kernels whose names are no words of C, or too long for a file's, and then the same in the beginning.
+
+    So are names of tensors, which kernels of one op have from the model: those that torch writes to ONNX.
+    """
     builder = relax.BlockBuilder()
-    value: Any = relax.Var("x", relax.TensorType((6, 4), "float32"))
+    value: Any = relax.Var("/conv.1/x", relax.TensorType((6, 4), "float32"))
     with builder.function("main", [value]):
         with builder.dataflow():
             for number, name in enumerate(("3 of a-kind", "é.v1", *(f"{'long_' * 60}{n}" for n in "ab"))):
                 kernel = _turned(tuple(map(int, value.ty.shape)), number)
                 type_of_result = relax.TensorType(value.ty.shape.values[::-1], "float32")
                 value = builder.emit(relax.call_tir(builder.add_func(kernel, name), [value], type_of_result))
-            result = builder.emit_output(value)
+            mean = builder.emit(op.mean(builder.emit(value, "/mean/in.0"), [0]), "/mean/out.0")
+            result = builder.emit_output((value, mean))
         builder.emit_func_output(result)
     return builder.get()
 

@@ -25,6 +25,8 @@ from eqsat_layout.targets.cuda.target import CudaTarget
 
 Body = Callable[..., Any]
 
+_LANES: Final = ((48, 80), (80, 72))
+
 _TOLERANCES: Final = {"float32": 1e-4, "float16": 5e-3, "bfloat16": 2e-2}
 
 
@@ -67,7 +69,9 @@ def cases(names: Sequence[str] | None = None) -> Iterator[Case]:
         for dtype in _TOLERANCES:
             yield from _named(Case(f"{name}_{dtype}", body, shapes, dtype), names)
     for dtype in _TOLERANCES:
-        yield from _named(Case(f"lanes_{dtype}", _product, ((48, 80), (80, 72)), dtype, whole=True), names)
+        yield from _named(Case(f"lanes_{dtype}", _product, _LANES, dtype, whole=True), names)
+    for name, body in (("int8", _bytes), ("uint8_int8", _unsigned_bytes)):
+        yield from _named(Case(f"lanes_{name}", body, _LANES, "int8", whole=True), names)
 
 
 def _named(case: Case, names: Sequence[str] | None) -> Iterator[Case]:
@@ -83,6 +87,15 @@ def made(case: Case, target: CudaTarget) -> tuple[Item, CudaProgram, list[Array]
 
 def _product(emit: Any, a: Any, b: Any) -> Any:
     return emit(op.matmul(a, b))
+
+
+def _bytes(emit: Any, a: Any, b: Any) -> Any:
+    return emit(op.matmul(a, b, out_dtype="int32")) if str(b.ty.dtype) == "int8" else _product(emit, a, b)
+
+
+def _unsigned_bytes(emit: Any, a: Any, b: Any) -> Any:
+    a = emit(op.abs(a))
+    return _bytes(emit, emit(op.astype(a, "uint8")) if str(a.ty.dtype) == "int8" else a, b)
 
 
 def _epilogue(emit: Any, a: Any, b: Any, bias: Any) -> Any:

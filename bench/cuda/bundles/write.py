@@ -109,19 +109,21 @@ def write_bundle(
     if any(folder.iterdir()):
         raise EqsatError(f"{folder} is not empty")
     copy_running_side(folder)
+    of_networks: list[Item] = []
+    seen: set[Any] = set()
+    for network in networks:  # they come first: it is they for which something may be missing here
+        say(network.title)
+        own = SeededTarget(of_precision(target, network.precision).tvm, approx=target.approx)
+        item, program, expected = _network(network, own)
+        of_networks.append(_written(folder, item, program, expected))
+        functions = {str(v.name_hint): f for v, f in own.built.functions_items() if isinstance(f, tirx.PrimFunc)}
+        found = candidates(functions, own, effort.plans, effort.repeats, seen) if effort.plans else ()
+        of_networks += [_written(folder, renamed(one, network.title), program) for one, program in found]
     items = [_written(folder, *ceiling(target.machine.arch, 4 * target.machine.multiprocessors, effort.ceiling_turns))]
     for case in cases(effort.cases):
         say(case.name)
         items.append(_written(folder, *made(case, target)))
-    seen: set[Any] = set()
-    for network in networks:
-        say(network.title)
-        own = SeededTarget(of_precision(target, network.precision).tvm, approx=target.approx)
-        item, program, expected = _network(network, own)
-        items.append(_written(folder, item, program, expected))
-        functions = {str(v.name_hint): f for v, f in own.built.functions_items() if isinstance(f, tirx.PrimFunc)}
-        found = candidates(functions, own, effort.plans, effort.repeats, seen) if effort.plans else ()
-        items += [_written(folder, renamed(one, network.title), program) for one, program in found]
+    items += of_networks
     write_manifest(folder, {"machine": repr(target.machine), "version": version("eqsat-layout")}, items)
     total = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     say(f"{len(items)} programs, {total / 2**20:.1f} MiB")

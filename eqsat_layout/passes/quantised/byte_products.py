@@ -2,7 +2,8 @@
 
 In: a Relax module. Out: the same function. A convolution or matrix product of quantised data with quantised constant
 weights multiplies the bytes and adds up in 32 bits: ``sum (q - z) s * (w - v) t`` is
-``s t (sum q (w - v) - z sum (w - v))``. These sums are exact; those of floats are rounded.
+``s t (sum q (w - v) - z sum (w - v))``. These sums are exact; those of floats are rounded. The data have no signs where
+the target's instructions want none.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from eqsat_layout.tir.structural import nodes_of
 _UNSIGNED, _SIGNED = "uint8", "int8"
 
 
-def multiply_bytes(mod: tvm.IRModule) -> tvm.IRModule:
-    """``mod`` itself where there is no such product."""
-    given, mod = mod, with_unsigned_bytes(mod)
+def multiply_bytes(mod: tvm.IRModule, *, may_have_signs: bool = False) -> tvm.IRModule:
+    """``mod`` itself where there is no such product. ``may_have_signs``: the data of products."""
+    given, mod = mod, mod if may_have_signs else with_unsigned_bytes(mod)
     changed: dict[Any, Any] = {}
     for name, function in mod.functions_items():
         if isinstance(function, relax.Function) and any(is_of_bytes(var) for var in nodes_of(function, ir.Var)):
-            multiplier = _Multiplier(mod, QuantisedReader.of(function))
+            multiplier = _Multiplier(mod, QuantisedReader.of(function), may_have_signs)
             written = multiplier.visit_expr(function)
             if multiplier.has_changed:
                 changed[name] = written
@@ -43,9 +44,10 @@ def multiply_bytes(mod: tvm.IRModule) -> tvm.IRModule:
 class _Multiplier(relax.PyExprMutator):  # type: ignore[misc]
     """Writes each product of bytes with its sum in 32 bits, less what the zero point adds, times the scales."""
 
-    def __init__(self, mod: tvm.IRModule, reader: QuantisedReader) -> None:
+    def __init__(self, mod: tvm.IRModule, reader: QuantisedReader, may_have_signs: bool) -> None:
         super().__init__(mod)
         self.has_changed = False
+        self._may_have_signs = may_have_signs
         self._reader = reader
         self._inside: set[Any] = set()
 
@@ -67,7 +69,7 @@ class _Multiplier(relax.PyExprMutator):  # type: ignore[misc]
 
     def _written(self, product: ByteProduct) -> Any:
         op, emit, dtype = relax.op, self.builder_.emit, str(product.call.ty.dtype)
-        values, zero = self._unsigned(product.data)
+        values, zero = self._bytes(product.data)
         for move in product.data.moves:
             values = emit(ir.Call(move.op, [values, *move.args[1:]], attrs=move.attrs))
         padded, changed = self._padded(product, values, zero)
@@ -83,12 +85,12 @@ class _Multiplier(relax.PyExprMutator):  # type: ignore[misc]
         made = made if scale is None else op.multiply(emit(made), scale)
         return made if dtype == "float32" else op.astype(emit(made), dtype)
 
-    def _unsigned(self, data: Quantised) -> tuple[Any, Any]:
-        """The bytes as uint8, and their zero point: a number, or an int32 scalar."""
+    def _bytes(self, data: Quantised) -> tuple[Any, Any]:
+        """The bytes that are multiplied, and their zero point: a number, or an int32 scalar."""
         op, emit = relax.op, self.builder_.emit
         values, zero = self.visit_expr(data.values), data.zero
         more = 0
-        if str(data.values.ty.dtype) == _SIGNED:
+        if str(data.values.ty.dtype) == _SIGNED and not self._may_have_signs:
             more = SIGN_OFFSET
             wide = emit(op.add(emit(op.astype(values, "int16")), relax.const(more, "int16")))
             values = emit(op.astype(wide, _UNSIGNED))
@@ -126,10 +128,11 @@ class _Multiplier(relax.PyExprMutator):  # type: ignore[misc]
         inside = np.ones(shape, "bool")
         for axis, (before, after) in enumerate(zip(widths[::2], widths[1::2], strict=True)):
             if before or after:
-                around = [(0, 0)] * len(shape)
-                around[axis] = (before, after)
-                inside = np.pad(inside.repeat(int(values.ty.shape.values[axis]), axis), around)
-        return emit(op.where(relax.const(inside, "bool"), padded, emit(op.astype(zero, _UNSIGNED))))
+                rim = [(0, 0)] * len(shape)
+                rim[axis] = (before, after)
+                inside = np.pad(inside.repeat(int(values.ty.shape.values[axis]), axis), rim)
+        around = emit(op.astype(zero, str(values.ty.dtype)))
+        return emit(op.where(relax.const(inside, "bool"), padded, around))
 
     def _scale(self, product: ByteProduct) -> Any:
         """The scale of the data times that of the weights; ``None`` where both are 1."""

@@ -15,6 +15,7 @@ from eqsat_layout.cost.model import dtype_bytes
 from eqsat_layout.cost.vectorise import Heaviest, address_step
 from eqsat_layout.errors import LayoutError
 from eqsat_layout.maps import Format
+from eqsat_layout.targets.cuda.kernels.arithmetics import common_type
 from eqsat_layout.targets.cuda.kernels.operands import SUMS
 from eqsat_layout.targets.cuda.kernels.product_shape import ProductShape
 from eqsat_layout.targets.cuda.kernels.products import FEW
@@ -41,14 +42,15 @@ def planned_product(heavy: Heaviest, dtypes: Sequence[str], result: str, padded:
     rows, columns = (groups.sizes[side] for side in order)
     if columns == 1 or (rows == 1 and groups.steps < FEW):
         return None
-    dtype = given.pop() if len(given) == 1 else "float32"
+    dtype = common_type(*(dtypes[heavy.reads[side][0].buffer] for side in order))
+    of_floats = dtype == "float32"
 
     def together(side: int) -> tuple[int, int]:
         """Bytes along the steps, and across."""
         read, fmt = heavy.reads[side]
-        if dtypes[read.buffer] != dtype:  # converted on its way to shared memory, by threads
+        if of_floats and dtypes[read.buffer] != dtype:  # converted on its way to shared memory, by threads
             return 0, 0
-        size = round(dtype_bytes(dtype))
+        size = round(dtype_bytes(dtypes[read.buffer]))
         own = groups.own[side] if size > 1 else ()
         return (
             _together(heavy.block, read, fmt, groups.summed, size),

@@ -56,6 +56,16 @@ class CudaTarget(DeviceTarget):
         """The L2 cache."""
         return self.machine.l2_bytes
 
+    @property
+    def has_byte_products(self) -> bool:
+        """Tensor cores multiply bytes, twice as many as halves."""
+        return True
+
+    @property
+    def has_signed_products(self) -> bool:
+        """Whichever operand has signs."""
+        return True
+
     def candidates(self, computation: Computation) -> Sequence[Candidate]:
         """Channels last, and in blocks of 16 bytes."""
         return candidates(computation)

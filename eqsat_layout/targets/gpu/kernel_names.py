@@ -10,17 +10,19 @@ import re
 from typing import Any, Final
 
 import tvm
-from tvm import relax, tirx
+from tvm import relax, s_tir, tirx
 
 from eqsat_layout.graph.public_names import is_public
 from eqsat_layout.graph.renaming import renamed, variable_like
+from eqsat_layout.tir.structural import nodes_of, substitute, with_primfuncs
 
 _LONGEST: Final = 80
 """Characters, before those that tell names apart."""
 
 
 def with_kernel_names(mod: tvm.IRModule) -> tvm.IRModule:
-    """``mod`` with private PrimFuncs renamed. What the outside knows by name keeps it."""
+    """``mod`` with private PrimFuncs renamed, and tensors in all. What the outside knows by name keeps it."""
+    mod = with_primfuncs(mod, lambda _, func: _with_words(func))
     taken = {str(var.name_hint) for var in mod.get_global_vars()}
     names: dict[Any, Any] = {}
     for var, func in mod.functions_items():
@@ -38,7 +40,7 @@ def with_kernel_names(mod: tvm.IRModule) -> tvm.IRModule:
 
 def _word(name: str) -> str:
     """``name`` itself where it is one."""
-    word = re.sub(r"[^A-Za-z0-9_]", "_", name)
+    word = re.sub(r"[^A-Za-z0-9_]", "_", name) or "_"
     return f"k{word}"[:_LONGEST] if word[0].isdigit() else word[:_LONGEST]
 
 
@@ -50,3 +52,16 @@ def _free(word: str, taken: set[str]) -> str:
         found = f"{word}_{number}"
     taken.add(found)
     return found
+
+
+def _with_words(func: Any) -> Any:
+    """Tensors are called as those of a model are, ``/layer1/conv.1``, where a kernel was made of a single op."""
+    found = {*func.params, *nodes_of(func.body, tvm.ir.Var)}
+    found |= {buffer for block in nodes_of(func.body, s_tir.SBlock) for buffer in block.alloc_buffers}
+    bad = [var for var in found if _word(str(var.name)) != str(var.name)]
+    if not bad:
+        return func
+    new = {var: type(var)(_word(str(var.name)), var.ty) for var in bad}
+    body = substitute(func.body, new)
+    params = [new.get(param, param) for param in func.params]
+    return tirx.PrimFunc(params, body, ret_type=func.ret_type, attrs=func.attrs)

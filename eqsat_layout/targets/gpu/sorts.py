@@ -11,19 +11,25 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import tvm
-from tvm import relax, te, tirx
+from tvm import relax, tirx
 
+from eqsat_layout.targets.gpu.packed_sorts import with_sorts_inside
 from eqsat_layout.targets.gpu.scans import SCANS, may_be_in_pieces
+from eqsat_layout.targets.gpu.sorting_order import SortingOrder
+from eqsat_layout.tir.structural import with_primfuncs
 
 
 def without_libraries(mod: tvm.IRModule, *, in_order: bool) -> tvm.IRModule:
     """No call of a sort or a scan is left. ``in_order``: floats are added up as stated."""
+    with tvm.target.Target("llvm"):
+        mod = relax.backend.DispatchSampling()(mod)  # a scan, and where each sample falls in it
     sorted_here = _Sorts(mod, in_order)
     for var, func in mod.functions_items():
         if isinstance(func, relax.Function):
             sorted_here.builder_.update_func(var, sorted_here.visit_expr(func))
     with tvm.target.Target("llvm"):
-        return relax.backend.DispatchSortScan()(sorted_here.builder_.finalize())
+        mod = relax.backend.DispatchSortScan()(sorted_here.builder_.finalize())
+    return with_primfuncs(mod, lambda _, func: with_sorts_inside(func))
 
 
 @relax.expr_functor.mutator
@@ -42,15 +48,15 @@ class _Sorts(relax.PyExprMutator):  # type: ignore[misc]
 
 
 def _sort(x: Any, attrs: Any) -> Any:
-    return _Order(x, int(attrs.axis), bool(attrs.descending)).values(x.shape)
+    return SortingOrder(x, int(attrs.axis), bool(attrs.descending)).values(x.shape)
 
 
 def _argsort(x: Any, attrs: Any) -> Any:
-    return _Order(x, int(attrs.axis), bool(attrs.descending)).places(x.shape, str(attrs.dtype))
+    return SortingOrder(x, int(attrs.axis), bool(attrs.descending)).places(x.shape, str(attrs.dtype))
 
 
 def _topk(x: Any, attrs: Any) -> Any:
-    order = _Order(x, int(attrs.axis), bool(attrs.largest))
+    order = SortingOrder(x, int(attrs.axis), bool(attrs.largest))
     shape = list(x.shape)
     if int(attrs.k) > 0:
         shape[order.axis] = tirx.IntImm("int64", int(attrs.k))
@@ -63,40 +69,3 @@ _OPS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "relax.argsort": _argsort,
     "relax.topk": _topk,
 }
-
-
-class _Order:
-    """How the elements of ``x`` follow one another along an axis."""
-
-    def __init__(self, x: Any, axis: int, is_descending: bool) -> None:
-        self.x, self.axis = x, axis % len(x.shape)
-        extent = x.shape[self.axis]
-        before = te.reduce_axis((0, extent), "before")
-
-        def rank(*at: Any) -> Any:
-            own, other = x(*at), x(*self._moved(at, before))
-            comes_first = other > own if is_descending else other < own
-            is_earlier = tirx.And(other.equal(own), before < at[self.axis])
-            return te.sum(tirx.Cast("int32", tirx.Or(comes_first, is_earlier)), axis=before)
-
-        ranks = te.compute(x.shape, rank, "ranks")
-        place = te.reduce_axis((0, extent), "place")
-
-        def source(*at: Any) -> Any:
-            is_here = ranks(*self._moved(at, place)).equal(tirx.Cast("int32", at[self.axis]))
-            return te.sum(tirx.Select(is_here, tirx.Cast("int32", place), tirx.IntImm("int32", 0)), axis=place)
-
-        self._source = source
-
-    def places(self, shape: Any, dtype: str, name: str = "indices") -> Any:
-        """Where the first ones come from."""
-        found = te.compute(shape, self._source, f"{name}_int32")
-        return te.compute(shape, lambda *at: tirx.Cast(dtype, found(*at)), name) if dtype != "int32" else found
-
-    def values(self, shape: Any) -> Any:
-        """The first ones."""
-        places = self.places(shape, "int32", "places")
-        return te.compute(shape, lambda *at: self.x(*self._moved(at, places(*at))), "sorted")
-
-    def _moved(self, at: Any, place: Any) -> list[Any]:
-        return [place if i == self.axis else index for i, index in enumerate(at)]

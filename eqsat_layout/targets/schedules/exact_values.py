@@ -152,7 +152,7 @@ def _revealed_call(call: Any) -> Any:
         return guarded_division_in_c(kind, *call.args)
     dtype = str(call.ty.dtype)
     if kind not in WRAPPING or not dtype.startswith("int"):
-        return kind(*call.args)
+        return kind(*_of_one_type(call.args))
     unsigned = [tirx.Cast(f"u{dtype}", arg) for arg in call.args]  # in C signed ones never wrap
     return tirx.Cast(dtype, kind(*unsigned))
 
@@ -163,7 +163,16 @@ def _revealed_call_for_llvm(call: Any) -> Any:
         return wrapped(kind, *call.args)
     if kind in DIVISIONS:
         return guarded_division(kind, *call.args)
-    return call if kind is None else kind(*call.args)
+    return call if kind is None else kind(*_of_one_type(call.args))
+
+
+def _of_one_type(args: Sequence[Any]) -> Sequence[Any]:
+    """As wide as one another: what makes indices narrower may do so with one of two while they are hidden."""
+    dtypes = {str(arg.ty.dtype) for arg in args}
+    if len(dtypes) == 1:
+        return args
+    widest = max(dtypes, key=lambda dtype: int(tvm.DataType(dtype).bits))
+    return [arg if str(arg.ty.dtype) == widest else tirx.Cast(widest, arg) for arg in args]
 
 
 class _UnknownError(Exception):

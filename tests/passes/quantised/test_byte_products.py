@@ -205,6 +205,22 @@ def test_bytes_with_other_readers() -> None:
     assert [str(call.ty.dtype) for call in quantised] == ["uint8"]
 
 
+@pytest.mark.parametrize("zero", [0, -5])
+def test_targets_that_multiply_signed_bytes_keep_them(zero: int) -> None:
+    """Nothing stands around the data then where their zero is 0, and nothing is taken off sums."""
+
+    def body(emit: Emit, x: Any) -> Any:
+        data = rounded(emit, x, zero=zero, dtype="int8")
+        return convolution(emit, data, weights(emit, OUTPUTS, CHANNELS, 3, 3))
+
+    mod = module_of((1, CHANNELS, 5, 6), body)
+    written = multiply_bytes(mod, may_have_signs=True)
+    x = RNG.uniform(-6, 6, (1, CHANNELS, 5, 6)).astype("float32")
+    np.testing.assert_allclose(run(written, x), run(mod, x), rtol=1e-5, atol=1e-4)
+    names = [str(call.op.name) for call in nodes_of(written["main"], tvm.ir.Call) if isinstance(call.op, tvm.ir.Op)]
+    assert ("relax.subtract" in names, "relax.nn.pad" in names) == (zero != 0, zero != 0)
+
+
 def test_signed_bytes_that_are_a_result() -> None:
     """What bytes stand for was used outside of its block, where it is no longer known."""
 

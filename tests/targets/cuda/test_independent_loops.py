@@ -1,4 +1,5 @@
-"""Kernels that are not understood: loops whose iterations can't meet are threads, and only they."""
+"""Kernels that are not understood: loops whose iterations can't meet are threads, and so are elements that are stored
+at places that are read, each of which goes through all iterations."""
 
 from __future__ import annotations
 
@@ -64,6 +65,16 @@ def to_places(x: T.Buffer((70,), "float32"), y: T.Buffer((70,), "float32")) -> N
 
 
 @T.prim_func(s_tir=True)
+def to_bounded_places(x: T.Buffer((70,), "float32"), y: T.Buffer((70,), "float32")) -> None:
+    """The bound is not the end: what is read is an element of another thread."""
+    with T.sblock("y"):
+        for i in range(70):
+            y[i] = T.float32(0)
+        for i in range(70):
+            y[T.Cast("int32", x[i])] = y[T.min(T.Cast("int32", x[i]), 5)] + T.Cast("float32", i)
+
+
+@T.prim_func(s_tir=True)
 def rows_to_places(x: T.Buffer((10, 7), "float32"), y: T.Buffer((10, 7), "float32")) -> None:
     with T.sblock("y"):
         for i in range(70):
@@ -88,9 +99,10 @@ CASES: dict[str, tuple[Any, list[bool]]] = {
     "running sums of rows": (running_sums_of_rows, [True]),
     "running sums of columns": (running_sums_of_columns, [True, True]),
     "a running sum": (running_sum, [False]),
-    "places that are read": (to_places, [True, False]),
+    "places that are read": (to_places, [True, True]),
+    "places up to a bound": (to_bounded_places, [True, False]),
     "rows whose places are read": (rows_to_places, [True, True]),
-    "two iterations for a place": (two_to_a_place, [True, False]),
+    "two iterations for a place": (two_to_a_place, [True, True]),
 }
 """Functions, and whether each of their launches has several threads."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import ml_dtypes
@@ -28,7 +29,9 @@ from targets.device_cases import (
     odd_names,
     of_symbolic_size,
     scaled_exactly,
+    scatters,
     sorts,
+    sorts_inside,
 )
 from tvm import relax
 from tvm.relax import op
@@ -195,6 +198,24 @@ def test_sorts() -> None:
     check(program(sorts, (5, 40)))
 
 
+def test_pooling_of_regions_in_one_column() -> None:
+    """Of a hidden comparison one side became narrower, and TVM refused to compare them."""
+    regions = relax.const(np.array([[0, 0, 0, 0, 3], [1, 0, 2, 0, 5]], "float32"))
+    check(program(lambda builder, x: builder.emit(op.vision.roi_pool(x, regions, (2, 2), 1.0)), (2, 3, 6, 1)))
+
+
+def test_scatters() -> None:
+    """They were done by one thread."""
+    notes: list[str] = []
+    check(program(scatters, (12, 5)), notes=notes)
+    assert not [note for note in notes if "runs in one" in note]
+
+
+def test_kernels_that_sort() -> None:
+    """No device can call a sort of the host: they were refused, and the whole program with them."""
+    check(program(sorts_inside, (4, 42)))
+
+
 def test_functions_of_halves() -> None:
     """CUDA C++ has no hnearbyint, which TVM writes, nor a remainder of halves."""
     check(program(half_functions, (70,), dtype="float16"))
@@ -250,6 +271,37 @@ def test_bytes_without_a_sign_on_tensor_cores() -> None:
 
     made = check(program(body, (37, 65), (65, 29), dtype="uint8"))
     assert sum(".s32.u8.u8.s32" in source for source in made.sources.values()) == 1
+
+
+@pytest.mark.parametrize("order", ["data first", "weights first"])
+def test_bytes_with_and_without_a_sign(order: str) -> None:
+    """Quantised networks have data of the one kind and weights of the other; they ran on the ordinary units."""
+
+    def body(builder: Any, a: Any) -> Any:
+        weights = relax.const(np.random.default_rng(0).integers(-128, 128, (72, 65)).astype("int8"))
+        data = builder.emit(op.permute_dims(a)) if order == "weights first" else a
+        both = (weights, data) if order == "weights first" else (data, builder.emit(op.permute_dims(weights)))
+        return builder.emit(op.matmul(*both, out_dtype="int32"))
+
+    made = check(program(body, (37, 65), dtype="uint8"))
+    assert sum(bool(re.search(r"\.s32\.(u8\.s8|s8\.u8)\.s32", source)) for source in made.sources.values()) == 1
+
+
+@pytest.mark.parametrize(("dtype", "zero", "kinds"), [("int8", 0, "s8.s8"), ("uint8", 3, "s8.u8")])
+def test_quantised_convolutions(dtype: str, zero: int, kinds: str) -> None:
+    """They were computed in floats of what the bytes stand for."""
+
+    def body(builder: Any, x: Any) -> Any:
+        scale, nothing = relax.const(np.float32(0.05)), relax.const(np.array(zero, dtype))
+        weights = relax.const(np.random.default_rng(0).integers(-128, 128, (24, 16, 3, 3)).astype("int8"))
+        own = relax.const(np.float32(0.01)), relax.const(np.array(0, "int8"))
+        q = builder.emit(op.quantize(x, scale, nothing, axis=1, out_dtype=dtype))
+        data = builder.emit(op.dequantize(q, scale, nothing, axis=1, out_dtype="float32"))
+        floats = builder.emit(op.dequantize(weights, *own, axis=0, out_dtype="float32"))
+        return builder.emit(nn.relu(builder.emit(nn.conv2d(data, floats, padding=1))))
+
+    made = check(program(body, (1, 16, 5, 6)))
+    assert sum(f".s32.{kinds}.s32" in source for source in made.sources.values()) == 1
 
 
 def normalised(builder: Any, *x: Any) -> Any:

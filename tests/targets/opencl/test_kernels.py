@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from typing import Any, Final
@@ -111,6 +112,29 @@ def test_few_results_are_shared_by_work_items_where_their_order_is_free(name: st
     mod = program(lambda builder, x: builder.emit(emit(x)), shape)
     assert "barrier(" in check(mod).source
     assert "barrier(" not in check(mod, approx=False).source
+
+
+LONG: Final[dict[str, tuple[Callable[[Any], Any], tuple[int, ...]]]] = {
+    "an image": (op.sum, (1, 3, 40, 37)),
+    "moments of groups": (
+        lambda x: nn.group_norm(
+            x, constant(8), constant(8, seed=1), num_groups=2, channel_axis=1, axes=[2, 3], epsilon=1e-5
+        ),
+        (1, 8, 32, 32),
+    ),
+    "the place of the largest": (lambda x: op.astype(op.argmax(x, axis=-1), "int32"), (2, 6000)),
+    "steps of a prime number": (lambda x: op.max(x, axis=[-1]), (2, 4099)),
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_long_reductions_with_few_results_are_cut_into_parts(name: str) -> None:
+    """Eight work items added up the pixels of eight groups of channels, which a network for images has many of."""
+    emit, shape = LONG[name]
+    mod = program(lambda builder, x: builder.emit(builder.normalize(emit(x))), shape)
+    function = check(mod).plan.function("main")
+    groups = [math.prod(launch.groups) for launch in function.launches if math.prod(launch.items) == 64]
+    assert (max(groups) > 8) == (name != "steps of a prime number")
 
 
 def test_what_starts_from_a_number_of_its_own_is_no_shared_sum() -> None:

@@ -28,7 +28,9 @@ from targets.device_cases import (
     of_symbolic_size,
     one_primfunc_twice,
     scaled_exactly,
+    scatters,
     sorts,
+    sorts_inside,
 )
 from targets.opencl.running import ADRENO, check, compiled, context, images, launches, results
 from tvm import relax, tirx
@@ -298,6 +300,18 @@ def test_numbers_are_said_in_all_their_digits(dtype: str) -> None:
 
 def test_sorts() -> None:
     check(program(sorts, (5, 40)))
+
+
+def test_scatters() -> None:
+    """They were done by one work item."""
+    notes: list[str] = []
+    check(program(scatters, (12, 5)), notes=notes)
+    assert not [note for note in notes if "runs in one" in note]
+
+
+def test_kernels_that_sort() -> None:
+    """No device can call a sort of the host: they were refused, and the whole program with them."""
+    check(program(sorts_inside, (4, 42)))
 
 
 def test_functions_of_halves() -> None:

@@ -8,8 +8,8 @@ units of 16 bytes; every instruction here takes two of them along the steps, so 
 theoretical peak performance", 2022). The low by low product is below the rounding of a float. High by high is added
 last, to sums of the small ones: so nothing small is lost to what is large already.
 
-Bytes are multiplied exactly: sums of 32 bits, which PTX has as bits without a sign, wrap around as those of the
-network do.
+Bytes are multiplied exactly, with signs and without: sums of 32 bits, which PTX has as bits without a sign, wrap around
+as those of the network do. What lies in shared memory are their bits, whichever of the two they are.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ UNIT: Final = 16
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """``operand``: the dtype in shared memory. ``products``: instructions for one product. ``sums``: their dtype."""
+    """``operand``: the dtype in shared memory. ``products``: instructions for one product. ``sums``: their dtype.
+
+    ``name``: what :func:`common_type` says of its operands, or how floats are cut.
+    """
 
     name: str
     operand: str
@@ -37,6 +40,10 @@ class Arithmetic:
         """In whatever order it adds up."""
         return self.sums == "uint32"
 
+    def takes(self, dtype: str) -> bool:
+        """Elements of this type are its operands' as they lie in memory."""
+        return dtype == self.operand or (dtype in _BYTES and self.operand in _BYTES)
+
     @property
     def steps(self) -> int:
         """The steps of the reduction that one instruction does."""
@@ -48,6 +55,23 @@ class Arithmetic:
         return UNIT // self.operand_bytes
 
 
+_BYTES: Final = {"int8": "s8", "uint8": "u8"}
+"""What PTX calls them."""
+
+
+def common_type(left: str, right: str) -> str:
+    """In which both operands of a product are exact; of bytes with signs and without, the types of both."""
+    if left == right:
+        return left
+    return f"{left} {right}" if {left, right} <= set(_BYTES) else "float32"
+
+
+def _of_bytes(left: str, right: str) -> Arithmetic:
+    types = f"{_BYTES[left]}.{_BYTES[right]}"
+    instruction = f"mma.sync.aligned.m16n8k32.row.col.s32.{types}.s32"
+    return Arithmetic(common_type(left, right), left, 1, instruction, sums="uint32")
+
+
 _TF32: Final = "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32"
 
 ARITHMETICS: Final = {
@@ -57,7 +81,6 @@ ARITHMETICS: Final = {
         Arithmetic("bfloat16", "bfloat16", 2, "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"),
         Arithmetic("tensorfloat32", "float32", 4, _TF32),
         Arithmetic("float32", "float32", 4, _TF32, products=3),
-        Arithmetic("int8", "int8", 1, "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32", sums="uint32"),
-        Arithmetic("uint8", "uint8", 1, "mma.sync.aligned.m16n8k32.row.col.s32.u8.u8.s32", sums="uint32"),
+        *(_of_bytes(left, right) for left in _BYTES for right in _BYTES),
     )
 }

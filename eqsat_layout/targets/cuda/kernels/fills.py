@@ -92,14 +92,14 @@ class Shared:
         return [tirx.AllocBuffer(self.words), *views]
 
 
-def bytes_together(operand: Operand, inner: FlatAxes, fixed: Mapping[Any, Any], dtype: str) -> int:
+def bytes_together(operand: Operand, inner: FlatAxes, fixed: Mapping[Any, Any], arithmetic: Arithmetic) -> int:
     """Of 16, 8 and 4 the most bytes of the operand that lie together along ``inner``, one guard for all; else 0."""
-    if operand.guarded is None or operand.dtype != dtype:
+    if operand.guarded is None or not arithmetic.takes(operand.dtype):
         return 0
     load, condition = operand.guarded
-    size = tvm.DataType(dtype).bits // 8
     for together in (16, 8, 4):
-        if in_runs(load.source, list(load.indices), inner, together // size, fixed, condition):
+        count = together // arithmetic.operand_bytes
+        if in_runs(load.source, list(load.indices), inner, count, fixed, condition):
             return together
     return 0
 

@@ -25,7 +25,7 @@ SUMS: Final = {
     "int8": ("int32",),
     "uint8": ("int32",),
 }
-"""By the dtype of operands: those that the sum may have, the first one that it is added up in."""
+"""By the dtype of an operand: those that the sum may have, the first one that it is added up in."""
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,7 @@ def shape_of(product: Product, arithmetic: Arithmetic) -> ProductShape:
 
     def together(operand: Operand, group: FlatAxes) -> int:  # bytes are not transposed
         groups = (product.steps, group) if arithmetic.operand_bytes > 1 else (product.steps,)
-        return max(bytes_together(operand, one, product.fixed, arithmetic.operand) for one in groups)
+        return max(bytes_together(operand, one, product.fixed, arithmetic) for one in groups)
 
     return ProductShape(
         product.dtype,

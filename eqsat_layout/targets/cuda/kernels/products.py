@@ -16,6 +16,7 @@ import tvm_ffi
 from tvm import tirx
 
 from eqsat_layout.errors import Refused
+from eqsat_layout.targets.cuda.kernels.arithmetics import common_type
 from eqsat_layout.targets.cuda.kernels.extents import assumed, product_of_extents
 from eqsat_layout.targets.cuda.kernels.operands import SUMS, FlatAxes, Operand, exact, is_zero
 from eqsat_layout.targets.cuda.kernels.statements import number
@@ -61,8 +62,8 @@ class Product:
 
     @property
     def dtype(self) -> str:
-        """The dtype of both operands."""
-        return self.left.dtype if self.left.dtype == self.right.dtype else "float32"
+        """See :func:`~eqsat_layout.targets.cuda.kernels.arithmetics.common_type`."""
+        return common_type(self.left.dtype, self.right.dtype)
 
 
 def product_of(func: Any) -> Product:
@@ -190,7 +191,7 @@ def factors_of(nest: Nest) -> Factors:
     if len(products) != 1 or len(sums) != 1 or not is_zero(init.value):
         raise Refused("it is no sum of products from zero")
     left, right = (Operand(exact(value)) for value in (products[0].a, products[0].b))
-    dtype = left.dtype if left.dtype == right.dtype else "float32"
+    dtype = common_type(left.dtype, right.dtype).partition(" ")[0]
     if str(store.buffer.ty.dtype) not in SUMS.get(dtype, ()) or not {left.dtype, right.dtype} <= set(SUMS):
         raise Refused(f"sums of {store.buffer.ty.dtype} of products of {left.dtype} and {right.dtype}")
     if not all(nodes_of(one.value, tvm.ir.TensorLoad) for one in (left, right)):

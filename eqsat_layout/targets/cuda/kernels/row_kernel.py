@@ -4,7 +4,7 @@ In: a PrimFunc whose nests all run over the same rows: sums or largest elements 
 read them (softmax, norms, means). Out: a PrimFunc without blocks that launches one kernel. A row's numbers are in
 registers of all threads, its vectors in shared memory; sums are added up thread by thread, in an order that is the
 same every time. Refused: rows that do not lie together in memory, where neighbouring threads would read far apart,
-unless there are so few of them that a thread for each would leave the machine idle.
+unless there are so few of them that a thread for each would leave the machine idle; and a few very long ones.
 """
 
 from __future__ import annotations
@@ -41,6 +41,10 @@ _SHARED: Final = 48 << 10
 """Bytes of shared memory of fixed size."""
 _FEW_ROWS: Final = 1 << 14
 """A thread for each of so many keeps a machine busy, about."""
+_LONG: Final = 1 << 18
+"""Elements that one block takes longer for than several launches take (assumed)."""
+_FEW_LONG: Final = 32
+"""Long rows, a block for each of which leaves the machine idle (assumed)."""
 _UNKNOWN: Final = 1024
 """Elements of a row whose length is known at run time only, as they are assumed."""
 _FULL: Final = tirx.IntImm("uint32", 0xFFFFFFFF)
@@ -82,6 +86,8 @@ class _Rows:
             raise Refused("it has no elements")
         if longest < LANES:
             raise Refused("rows are so short that one thread is enough for each")
+        if longest >= _LONG and assumed(product_of_extents(self._extents)) <= _FEW_LONG:
+            raise Refused("a block for each of a few long rows would leave the machine idle")
         self._threads = next((n for n in (32, 64, 128) if longest <= 8 * n), 256)
         self._waiting = self._shared(self._threads // LANES, "float32", "waiting")
         for nest in nests:

@@ -84,6 +84,6 @@ class Side:
     @cached_property
     def _together(self) -> tuple[int, int]:
         """Bytes of an asynchronous copy across, and along the steps."""
-        dtype = self.arithmetic.operand
-        across, steps = (bytes_together(self.operand, one, self.fixed, dtype) for one in (self.across, self.steps))
+        groups = (self.across, self.steps)
+        across, steps = (bytes_together(self.operand, one, self.fixed, self.arithmetic) for one in groups)
         return across, steps

@@ -7,7 +7,7 @@ what lies between them is allocated in buffers. A function that is not understoo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias
 
@@ -18,6 +18,7 @@ from tvm import tirx
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.gpu.kernels.nests import Nest, inlined, nests_of
 from eqsat_layout.targets.gpu.kernels.shared_sums import has_free_order, shared_sum_of
+from eqsat_layout.targets.gpu.kernels.sums_in_parts import in_parts
 from eqsat_layout.targets.gpu.kernels.tiles import tile_of
 from eqsat_layout.targets.gpu.kernels.work_groups import USUAL, WorkGroups
 from eqsat_layout.targets.gpu.kernels.work_items import kernel_of
@@ -40,7 +41,7 @@ def with_work_items(
         func, nests = suited(func, nests)
     parameters = list(func.params)
     statements: list[Any] = []
-    for nest, reduction in _grouped(nests, parameters):
+    for nest, reduction in _with_parts(_grouped(nests, parameters), in_order):
         for buffer in nest.buffers:
             if not any(buffer.same_as(p) for p in parameters):
                 statements.append(tirx.AllocBuffer(buffer))
@@ -57,6 +58,17 @@ def _kernel(nest: Nest, reduction: Nest | None, in_order: bool, groups: WorkGrou
         with suppress(Refused):
             return shared_sum_of(nest, reduction, tile)
     return kernel_of(nest, reduction, tile, groups)
+
+
+def _with_parts(found: Sequence[tuple[Nest, Nest | None]], in_order: bool) -> Iterator[tuple[Nest, Nest | None]]:
+    """Long reductions with few results are two, where their order is free."""
+    for nest, reduction in found:
+        inner = nest if nest.reduced else reduction
+        if inner is not None and (not in_order or has_free_order(nest, reduction)):
+            with suppress(Refused):
+                parts, inner = in_parts(inner)
+                yield parts, None
+        yield (nest, inner) if inner is None or not nest.reduced else (inner, None)
 
 
 def may_follow_sums(func: Any) -> bool:

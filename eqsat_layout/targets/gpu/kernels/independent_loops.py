@@ -15,7 +15,7 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from eqsat_layout.tir.structural import nodes_of
+from eqsat_layout.tir.structural import nodes_of, substitute
 
 _BY_ADDRESS: Final = ("address_of", "tvm_access_ptr", "buffer_data", "call_extern", "call_packed")
 """Calls that may touch memory beside loads and stores."""
@@ -67,23 +67,26 @@ class _Accesses:
     @staticmethod
     def of(chain: Sequence[Any], body: Any) -> _Accesses | None:
         """``None`` where memory may be touched otherwise."""
-        names = [str(getattr(call.op, "name", "")).rpartition(".")[2] for call in nodes_of(body, tvm.ir.Call)]
-        if any(name in _BY_ADDRESS for name in names) or nodes_of(body, tirx.DeclBuffer):
+        if touches_memory_by_address(body):
             return None
         analyzer, inside = tvm.sym.Analyzer(), list[Any]()
         for loop in (*chain, *nodes_of(body, tirx.For)):
             analyzer.bind(loop.loop_var, tvm.ir.Range.from_min_extent(loop.min, loop.extent))
             inside.append(loop.loop_var)
-        inside += [one.var for one in nodes_of(body, tirx.Bind)]
         own = [one.buffer for one in nodes_of(body, tirx.AllocBuffer)]
         stores, loads = nodes_of(body, tirx.BufferStore), nodes_of(body, tvm.ir.TensorLoad)
+        bound: dict[Any, Any] = {}
+        for one in nodes_of(body, tirx.Bind):
+            bound[one.var] = substitute(one.value, bound)
         found: dict[Any, list[Any]] = {}
         for store in stores:
             if not any(store.buffer.same_as(one) for one in own):
-                found.setdefault(store.buffer, []).append(_with_offset(store.buffer, store.indices))
+                at = [substitute(index, bound) for index in store.indices]
+                found.setdefault(store.buffer, []).append(_with_offset(store.buffer, at))
         for load in loads:
             if load.source in found:
-                found[load.source].append(_with_offset(load.source, load.indices))
+                at = [substitute(index, bound) for index in load.indices]
+                found[load.source].append(_with_offset(load.source, at))
         simple = tuple(
             tuple(tuple(analyzer.simplify(index) for index in one) for one in accesses) for accesses in found.values()
         )
@@ -114,6 +117,12 @@ class _Accesses:
         """How much the index grows with the variable; 0 where that is not a number."""
         found = tvm.sym.detect_linear_equation(index, [var])
         return int(found[0]) if len(found) == 2 and isinstance(found[0], tirx.IntImm) else 0
+
+
+def touches_memory_by_address(body: Any) -> bool:
+    """Beside what its loads and stores say."""
+    names = [str(getattr(call.op, "name", "")).rpartition(".")[2] for call in nodes_of(body, tvm.ir.Call)]
+    return any(name in _BY_ADDRESS for name in names) or bool(nodes_of(body, tirx.DeclBuffer))
 
 
 def _with_offset(buffer: Any, indices: Sequence[Any]) -> tuple[Any, ...]:

@@ -13,8 +13,10 @@ from typing import Any, Final
 import tvm
 from tvm import s_tir, tirx
 
+from eqsat_layout.errors import Refused
 from eqsat_layout.passes.reduction_inits import init_empty_loops
-from eqsat_layout.targets.gpu.kernels.independent_loops import independent_loops
+from eqsat_layout.targets.gpu.kernels.independent_loops import IndependentLoops, independent_loops
+from eqsat_layout.targets.gpu.kernels.owners import owned
 from eqsat_layout.targets.gpu.kernels.work_groups import USUAL
 from eqsat_layout.targets.schedules.accesses import as_int
 from eqsat_layout.tir.structural import changed_loop, nodes_of, substitute
@@ -33,7 +35,7 @@ def as_it_stands(func: Any) -> tuple[Any, bool]:
     statements = _statements(plain.body)
     allocations = [one for one in statements if isinstance(one, tirx.AllocBuffer)]
     rest = [one for one in statements if not isinstance(one, tirx.AllocBuffer)]
-    parts = [independent_loops(one) for one in rest]
+    parts = [_by_owners(independent_loops(one)) for one in rest]
     is_apart = [bool(part.loops) for part in parts]
     if not any(is_apart):
         launches = [_launched([], tirx.SeqStmt(rest) if rest[1:] else rest[0])]
@@ -56,12 +58,19 @@ def rest_as_it_stands(func: Any) -> tuple[Any, bool]:
             return one
         if isinstance(one, tirx.For) and any(map(_is_launch, nodes_of(one.body, tirx.AttrStmt))):
             return changed_loop(one, body=done(one.body))
-        part = independent_loops(one)
+        part = _by_owners(independent_loops(one))
         if not part.loops:
             alone.append(one)
         return _launched(part.loops, part.body)
 
     return _named(plain.with_body(done(plain.body)), name), bool(alone)
+
+
+def _by_owners(part: IndependentLoops) -> IndependentLoops:
+    try:
+        return owned(part)
+    except Refused:
+        return part
 
 
 def _is_launch(statement: Any) -> bool:

@@ -21,13 +21,13 @@ from eqsat_layout.targets.gpu.kernels.nests import Nest
 from eqsat_layout.targets.gpu.kernels.work_items import ItemTile, KernelParts, sequence
 from eqsat_layout.targets.schedules.accesses import as_int
 from eqsat_layout.targets.schedules.index_of_extreme import better, kind_of_extreme
-from eqsat_layout.tir.structural import substitute
+from eqsat_layout.tir.structural import nodes_of, substitute
 
 _GROUP: Final = 64
 """Work items that share a result: meeting takes a step for each power of two."""
 _FEW: Final = 1024
 """Work items that keep a device busy (assumed, as for tiles)."""
-_SHORTEST: Final = 4 * _GROUP
+_SHORTEST: Final = _GROUP
 """Steps below which meeting takes longer than it saves (assumed)."""
 
 _KINDS: Final = {kind.__name__: kind for kind in (tirx.Add, tirx.Mul, tirx.Max, tirx.Min)}
@@ -60,10 +60,16 @@ def combining(reduction: Nest) -> Combined:
     """How two partial results become one; refused where that is not known, or each would begin with something."""
     if len(reduction.stores) == 2 and (kind := kind_of_extreme(*reduction.stores)) is not None:
         return partial(better, kind)
-    if len(reduction.stores) != 1:
-        raise Refused(f"{reduction.name} has several results")
-    (store,), (init,) = reduction.stores, reduction.inits
+    kinds = [_kind_of(reduction, store, init) for store, init in zip(reduction.stores, reduction.inits, strict=True)]
+    return lambda mine, other: [kind(a, b) for kind, a, b in zip(kinds, mine, other, strict=True)]
+
+
+def _kind_of(reduction: Nest, store: Any, init: Any) -> Any:
+    """Of one result by itself; refused where it is made of the others."""
     value = store.value
+    others = [buffer for buffer in reduction.buffers if not buffer.same_as(store.buffer)]
+    if any(load.source.same_as(other) for load in nodes_of(value, tvm.ir.TensorLoad) for other in others):
+        raise Refused(f"{reduction.name} has several results that are made of each other")
     name = type(value).__name__
     parts = [value.a, value.b] if name in _KINDS else list(getattr(value, "args", ()))
     if name not in _KINDS:
@@ -71,7 +77,7 @@ def combining(reduction: Nest) -> Combined:
     own = [isinstance(part, tvm.ir.TensorLoad) and part.source.same_as(store.buffer) for part in parts]
     if name not in _KINDS or own != [True, False] or not _is_neutral(name, init.value):
         raise Refused(f"{reduction.name} is no sum, product or bound")
-    return lambda mine, other: [_KINDS[name](mine[0], other[0])]
+    return _KINDS[name]
 
 
 def _is_neutral(name: str, value: Any) -> bool:
