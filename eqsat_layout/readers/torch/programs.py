@@ -51,10 +51,16 @@ def from_program(program: Any) -> Model:
 
 def _known_to_be_written_out(program: Any) -> frozenset[Any]:
     """Ops that nothing converts and that torch writes in other ops: to write them all in them again takes as long as to
-    export the program."""
-    called = {node.target for node in program.graph.nodes if node.op == "call_function"}
+    export the program. What writes in place (``div_``) becomes what does not (``div``) anyway."""
+    called = {
+        node.target for node in program.graph.nodes if node.op == "call_function" and not _is_in_place(node.target)
+    }
     taken, usual, written = importer().convert_map, decompositions(()), all_decompositions()
     return frozenset(op for op in called if op in written and op not in usual and op.__name__ not in taken)
+
+
+def _is_in_place(op: Any) -> bool:
+    return bool(getattr(getattr(op, "_schema", None), "is_mutable", False))
 
 
 def _from_dense(program: Any, written_out: frozenset[Any]) -> Model:
