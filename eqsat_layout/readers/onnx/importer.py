@@ -15,7 +15,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_conver
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import first_line, said_by
-from eqsat_layout.readers.onnx import contrib, mends, own, pads, quantized, recurrent, resizes
+from eqsat_layout.readers.onnx import contrib, halves, mends, own, pads, quantized, recurrent, resizes
 from eqsat_layout.readers.onnx.equal_extents import with_equal_extents
 from eqsat_layout.readers.onnx.graphs import ConstantBudget, OnnxNodeError, graphs_of, named, names_read
 from eqsat_layout.readers.onnx.known_sizes import KnownSizes, as_operands, as_result
@@ -103,13 +103,18 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
                 self.bb, op_name, inputs, attrs, lambda op, given, a: convert(op, type(inputs)(given), a, opset)
             )
             return self.bb.normalize(made)
-        if op_name == "DequantizeLinear" and attrs.get("block_size"):
-            return self.bb.normalize(quantized.in_blocks(self.bb, inputs, attrs))
+        if op_name in ("DequantizeLinear", "QuantizeLinear") and attrs.get("block_size"):
+            return self.bb.normalize(quantized.in_blocks(self.bb, op_name, inputs, attrs))
         mends.check_attributes(op_name, attrs, opset)
         mends.check_meaning(op_name, inputs, attrs)
         inputs = with_equal_extents(self.bb, op_name, inputs, attrs, opset)
         inputs = mends.mended_inputs(self.bb, op_name, inputs, attrs, opset)
-        return mends.converted(self.bb, op_name, inputs, attrs, lambda given: convert(op_name, given, attrs, opset))
+
+        def converted(given: Any) -> Any:
+            own = dict(attrs)  # converters change them
+            return mends.converted(self.bb, op_name, given, own, lambda one: convert(op_name, one, own, opset))
+
+        return halves.converted(self.bb, op_name, opset, inputs, converted)
 
     def _made_here(self, op_name: str, inputs: Any, attrs: Any, opset: int) -> Any:
         """The result of an op that TVM's frontend does not take; None for others."""
