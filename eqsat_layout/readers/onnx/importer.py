@@ -15,7 +15,17 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_conver
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import first_line, said_by
-from eqsat_layout.readers.onnx import contrib, halves, mends, own, pads, quantized, recurrent, resizes
+from eqsat_layout.readers.onnx import (
+    contrib,
+    halves,
+    mends,
+    own,
+    pads,
+    quantized,
+    recurrent,
+    resizes,
+    windowed_attention,
+)
 from eqsat_layout.readers.onnx.equal_extents import with_equal_extents
 from eqsat_layout.readers.onnx.graphs import ConstantBudget, OnnxNodeError, graphs_of, named, names_read
 from eqsat_layout.readers.onnx.known_sizes import KnownSizes, as_operands, as_result
@@ -124,6 +134,8 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
             return self.bb.normalize(pads.converted(self.bb, inputs, attrs))
         if op_name in recurrent.KINDS:
             return recurrent.converted(self.bb, op_name, inputs, attrs)
+        if windowed_attention.takes(op_name, inputs, attrs):
+            return windowed_attention.converted(self.bb, inputs, attrs)
         if contrib.takes(op_name):
             return self.bb.normalize(contrib.converted(self.bb, op_name, inputs, attrs))
         if own.takes(op_name, attrs["tvm_custom"]["num_outputs"]):

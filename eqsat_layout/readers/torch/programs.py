@@ -22,6 +22,7 @@ from eqsat_layout.readers.torch.decompositions import all_decompositions, decomp
 from eqsat_layout.readers.torch.importer import importer
 from eqsat_layout.readers.torch.nodes import TorchNodeError
 from eqsat_layout.readers.torch.random import check_is_not_random
+from eqsat_layout.readers.unfinished import end_blocks
 
 _logger = logging.getLogger("eqsat_layout")
 
@@ -94,7 +95,11 @@ def _converted(given: Any, program: Any) -> Model:
     """``program``: what is ``given``, in ops that may have converters."""
     inputs = tensors_taken(given)
     reader = importer()
-    module = reader.from_exported_program(program, False, False, False, None)
+    try:
+        module = reader.from_exported_program(program, False, False, False, None)
+    except Exception:
+        end_blocks(getattr(reader, "block_builder", None))
+        raise
     names = {made: name for node, made in reader.env.items() if (name := _name(node)) and _is_var(made)}
     return Model(with_names(module, names), inputs)
 

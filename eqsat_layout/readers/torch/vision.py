@@ -1,4 +1,4 @@
-"""Ops of torchvision: boxes of an image, windows that are moved, boxes that overlap.
+"""Ops of torchvision, boxes of an image and windows that are moved; and samples of volumes.
 
 In: an importer's builder, values of a node's arguments. Out: what the node gives, in Relax.
 """
@@ -69,8 +69,26 @@ def _deformed(
     )
 
 
+_METHODS: Final = ("bilinear", "nearest")
+_BORDERS: Final = ("zeros", "border", "reflection")
+
+
+def _samples_of_volumes(
+    b: relax.BlockBuilder, data: Any, grid: Any, interpolation_mode: int, padding_mode: int, align_corners: bool
+) -> Any:
+    """``grid_sample`` of (N, C, D, H, W) at places along the last axis; of 16 bits in float32."""
+    op, dtype = relax.op, str(data.ty.dtype)
+    if dtype != "float64":
+        data, grid = (x if str(x.ty.dtype) == "float32" else b.emit(op.astype(x, "float32")) for x in (data, grid))
+    places = b.emit(op.permute_dims(grid, [0, 4, 1, 2, 3]))
+    method, border = _METHODS[interpolation_mode], _BORDERS[padding_mode]
+    made = b.emit(op.image.grid_sample(data, places, method, "NCDHW", border, align_corners))
+    return made if str(made.ty.dtype) == dtype else b.emit(op.astype(made, dtype))
+
+
 MAKERS: Final[dict[str, Callable[..., Any]]] = {
     "roi_align.default": _boxes,
     "deform_conv2d.default": _deformed,
+    "grid_sampler_3d.default": _samples_of_volumes,
 }
-"""By the names of torchvision's ops."""
+"""By the names of the ops."""

@@ -159,3 +159,20 @@ def test_tensors_full_of_infinities() -> None:
     )
     x = torch.zeros(5, 4)
     agree(list(zip(session.run(None, {session.inputs[0].name: x}), [one.numpy() for one in function(x)], strict=True)))
+
+
+def test_samples_of_volumes() -> None:
+    """Spatial transformers of volumes (VoxelMorph) were refused."""
+    sample = torch.nn.functional.grid_sample
+    x, at = torch.randn(2, 2, 3, 4, 5), 1.3 * torch.rand(2, 2, 3, 2, 3) - 0.6
+    pairs = both(
+        lambda x, at: (
+            sample(x, at, align_corners=False),
+            sample(x, at, padding_mode="border", align_corners=True),
+            sample(x, at, padding_mode="reflection", align_corners=False),
+            sample(x, at, mode="nearest", align_corners=True),
+        ),
+        x,
+        at,
+    )
+    agree(pairs, atol=1e-5)
