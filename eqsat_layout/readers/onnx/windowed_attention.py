@@ -20,9 +20,9 @@ _WINDOWS = ("left_window_size", "right_window_size")
 
 def takes(kind: str, inputs: Any, attributes: dict[str, Any]) -> bool:
     """Whether a node is made here."""
-    past, _, lengths = [*inputs, *[None] * 7][4:7]
+    mask, past, _, lengths = [*inputs, *[None] * 7][3:7]
     has_windows = any(attributes.get(name, -1) >= 0 for name in _WINDOWS)
-    goes_on = past is not None and bool(attributes.get("is_causal"))
+    goes_on = past is not None and (mask is None or bool(attributes.get("is_causal")))
     return kind == "Attention" and (lengths is not None or has_windows or goes_on)
 
 
