@@ -166,6 +166,10 @@ def bench(
     precision: PrecisionOption = None,
     rounds: Annotated[int, typer.Option(min=1, help="How often every engine has its turn.")] = 10,
     seed: Annotated[int, typer.Option(min=0, help="Of random inputs.")] = 0,
+    threads: Annotated[
+        int | None,
+        typer.Option(min=1, max=4096, help="Of every engine. Default: as many as each takes; ours one for each core."),
+    ] = None,
     debug: DebugOption = False,
 ) -> None:
     """Time the model in FILE beside other engines, in turns, and compare the results."""
@@ -177,4 +181,4 @@ def bench(
         from eqsat_layout.cli.bench import BenchOptions, run_bench
 
         asked = tuple(against or ()) + tuple(more or ())
-        run_bench(BenchOptions(file, asked, shapes, rounds, seed, precision), console)
+        run_bench(BenchOptions(file, asked, shapes, rounds, seed, precision, threads or 0), console)

@@ -35,7 +35,7 @@ _REST: Final = 0.2
 
 @dataclass(frozen=True)
 class BenchOptions:
-    """What the command line was told; no ``engines``: all that there are."""
+    """What the command line was told; no ``engines``: all that there are; 0 ``threads``: as many as each takes."""
 
     file: Path
     engines: tuple[str, ...]
@@ -43,6 +43,7 @@ class BenchOptions:
     rounds: int
     seed: int
     precision: str | None = None
+    threads: int = 0
 
 
 @dataclass
@@ -65,7 +66,7 @@ class _Peer:
     def __init__(self, name: str, options: BenchOptions):
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
-        arguments = (name, options.file, options.shapes, options.seed, options.precision, theirs)
+        arguments = (name, options.file, options.shapes, options.seed, options.precision, options.threads, theirs)
         self.process = context.Process(target=serve, args=arguments, daemon=True)
         start_without_sigint(self.process)
         theirs.close()

@@ -20,6 +20,7 @@ from rich.console import Console
 from eqsat_layout.cli.native_warnings import without_tvm_warnings
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.report.text import SafeConsole, printable
+from eqsat_layout.system.whole_files import whole_file
 from eqsat_layout.system.without_torch import without_torch
 
 if TYPE_CHECKING:
@@ -151,14 +152,28 @@ def write_plan(found: Plan, path: Path) -> None:
 def write_text(path: Path, text: str) -> None:
     """:class:`EqsatError` names a file that can't be written."""
     try:
-        path.write_text(text, encoding="utf-8")
+        with whole_file(path, is_text=True) as file:
+            file.write(text)
     except OSError as error:
         raise EqsatError(f"{path}: {error.strerror or error}") from error
 
 
 def make_console() -> Console:
     """Standard output, as wide as the terminal; 100 columns in a file or a pipe."""
-    return SafeConsole(width=None if sys.stdout.isatty() else 100)
+    return _Output(width=None if sys.stdout.isatty() else 100)
+
+
+class _Output(SafeConsole):
+    def print(self, *objects: Any, **options: Any) -> None:
+        """:class:`EqsatError` where standard output takes no more, as a file on a disk that is full."""
+        try:
+            super().print(*objects, **options)
+            self.file.flush()
+        except BrokenPipeError:  # whoever reads it has seen enough
+            raise
+        except OSError as error:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())  # what is left is written at exit
+            raise EqsatError(f"standard output: {error.strerror or error}") from error
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,11 +31,12 @@ Run = Callable[[], list[Any]]
 
 @dataclass(frozen=True)
 class ModelEngine:
-    """``suffixes`` of the files that it takes, none: whatever we read; ``package``: what it is imported as."""
+    """``suffixes`` of the files that it takes, none: whatever we read; ``package``: what it is imported as; ``start``:
+    with so many threads, 0 for as many as it takes itself."""
 
     package: str
     suffixes: tuple[str, ...]
-    start: Callable[[Path, Shapes, Mapping[str, Any]], Run]
+    start: Callable[[Path, int, Mapping[str, Any]], Run]
 
     def why_not(self, path: Path) -> str | None:
         """Why it can't run the file; found out without importing it."""
@@ -43,15 +45,17 @@ class ModelEngine:
         return None if importlib.util.find_spec(self.package) else "is not installed"
 
 
-def serve(name: str, path: Path, shapes: Shapes, seed: int, precision: str | None, pipe: Any) -> None:
+def serve(name: str, path: Path, shapes: Shapes, seed: int, precision: str | None, threads: int, pipe: Any) -> None:
     """The process of an engine. Sends its inputs if it is our own, else receives them; then its results; then, whenever
     it is asked to, seconds of each run of a burst. A failure is sent as a text. ``precision`` is of our own."""
+    if threads:
+        os.environ["TVM_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = str(threads)
     try:
         if name == OWN:
             run, feed = _own(path, shapes, seed, precision)
             pipe.send(feed)
         else:
-            run = ENGINES[name].start(path, shapes, pipe.recv())
+            run = ENGINES[name].start(path, threads, pipe.recv())
         pipe.send([np.array(result) for result in run()])
     except Exception as error:  # whatever the engine meets is why it is left out
         pipe.send(said_by(error))
@@ -78,18 +82,22 @@ def _own(path: Path, shapes: Shapes, seed: int, precision: str | None) -> tuple[
     return (lambda: session.run(None, feed)), feed
 
 
-def _onnxruntime(path: Path, _shapes: Shapes, feed: Mapping[str, Any]) -> Run:
+def _onnxruntime(path: Path, threads: int, feed: Mapping[str, Any]) -> Run:
     onnxruntime = importlib.import_module("onnxruntime")
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     return lambda: list(session.run(None, dict(feed)))
 
 
-def _openvino(path: Path, _shapes: Shapes, feed: Mapping[str, Any]) -> Run:
+def _openvino(path: Path, threads: int, feed: Mapping[str, Any]) -> Run:
     openvino = importlib.import_module("openvino")
     core = openvino.Core()
     model = core.read_model(str(path))
     model.reshape({name: array.shape for name, array in feed.items()})
-    config = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
+    config: dict[str, Any] = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
+    if threads:
+        config["INFERENCE_NUM_THREADS"] = threads
     compiled = core.compile_model(model, "CPU", config)
     request = compiled.create_infer_request()
 
@@ -100,10 +108,12 @@ def _openvino(path: Path, _shapes: Shapes, feed: Mapping[str, Any]) -> Run:
     return run
 
 
-def _torch(path: Path, _shapes: Shapes, feed: Mapping[str, Any]) -> Run:
+def _torch(path: Path, threads: int, feed: Mapping[str, Any]) -> Run:
     torch = importlib.import_module("torch")
     from eqsat_layout.readers.torch.programs import program_in
 
+    if threads:
+        torch.set_num_threads(threads)
     model = program_in(path).module()
     leaves_of = importlib.import_module("torch.utils._pytree").tree_leaves
     given = [torch.from_numpy(array) for array in feed.values()]

@@ -26,6 +26,7 @@ from eqsat_layout.session.interface import TensorSpec, described
 from eqsat_layout.session.session import Session
 from eqsat_layout.session.tensors import Array
 from eqsat_layout.system.suffixes import COMPILED, kind_of
+from eqsat_layout.system.whole_files import whole_file
 
 Shapes = Mapping[str, Sequence[Any]] | None
 
@@ -117,7 +118,7 @@ def _loaded(path: Path) -> Array:
 
 def _written(path: Path, array: Array) -> None:
     try:
-        with path.open("wb") as file:
+        with whole_file(path, is_text=False) as file:
             np.save(file, array, allow_pickle=False)
     except OSError as error:
         raise EqsatError(f"{path}: {error.strerror or error}") from error

@@ -28,6 +28,8 @@ _COUNTED: Final = "relax.arange"
 _MOST_COUNTED: Final = 1 << 16
 """Elements of a range that TVM's legalisation may write down, and keep, before anyone asks for them."""
 
+_FULL: Final = ("relax.full", "relax.full_like")
+
 _SINGLE: Final = "float32"
 
 _MULTIPLY_ADD: Final = "relax.ewise_fma"
@@ -58,6 +60,9 @@ def legalize(mod: tvm.IRModule) -> tvm.IRModule:
             legalizers[name] = _convolution_legalizer(legalizers[name])
     if _TRANSFORM in legalizers:
         legalizers[_TRANSFORM] = _transform_legalizer(legalizers[_TRANSFORM])
+    for name in _FULL:
+        if name in legalizers:
+            legalizers[name] = _full_legalizer(legalizers[name])
     if _COUNTED in legalizers:
         legalizers[_COUNTED] = _range_legalizer(legalizers[_COUNTED])
     return with_primfuncs(relax.transform.LegalizeOps(legalizers)(mod), lambda _, func: with_empty_reductions(func))
@@ -81,12 +86,33 @@ def _forgiving(legalizer: Legalizer) -> Legalizer:
             if wide is None:
                 return call
             made = attempt(builder, wide)
-            if made.same_as(wide):
-                return call
-            dtype = str(call.ty.dtype)
-            return made if str(made.ty.dtype) == dtype else relax.op.astype(builder.emit(made), dtype)
+            return call if made.same_as(wide) else _of_own_type(builder, made, call)
         is_tuple = [isinstance(one.ty, relax.TupleType) for one in (made, call)]
-        return made if is_tuple[0] == is_tuple[1] else call
+        return _of_own_type(builder, made, call) if is_tuple[0] == is_tuple[1] else call
+
+    return attempt
+
+
+def _of_own_type(builder: Any, made: Any, call: Any) -> Any:
+    """As the op says: TVM's samples of float16 are float32."""
+    if not all(isinstance(one.ty, relax.TensorType) for one in (made, call)) or made.ty.dtype == call.ty.dtype:
+        return made
+    return relax.op.astype(builder.emit(made), str(call.ty.dtype))
+
+
+def _full_legalizer(legalizer: Legalizer) -> Legalizer:
+    """Of infinities and NaN too, of which TVM's own fails."""
+
+    def attempt(builder: Any, call: Any) -> Any:
+        shape, value = call.ty.shape, call.args[1]
+        is_plain = isinstance(value, tvm.ir.GenericConst) and isinstance(shape, relax.ShapeExpr)
+        number = value.value.numpy() if is_plain else np.zeros(())
+        if number.dtype.kind != "f" or np.isfinite(number).all():
+            return legalizer(builder, call)
+        filled = tirx.const(float(number), str(call.ty.dtype))
+        return builder.call_te(
+            lambda: te.compute(shape.values, lambda *_: filled, "full"), primfunc_name_hint=call.op.name.split(".")[-1]
+        )
 
     return attempt
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib
 import os
 import re
-import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +30,7 @@ from eqsat_layout.readers.text.script import read_script
 from eqsat_layout.readers.text.script_literals import UnsafeScriptError
 from eqsat_layout.readers.torch.programs import from_program, program_in
 from eqsat_layout.system.suffixes import beside, kind_of, path_of
+from eqsat_layout.system.whole_files import whole_file
 
 _DIAGNOSTIC = re.compile(r"error: (?P<message>.*?)\n --> [^\n]*?:(?P<line>\d+):(?P<column>\d+)", re.DOTALL)
 _INDEX_MAP = re.compile(r"T\.index_map\(lambda [^:]*: ")
@@ -211,20 +211,7 @@ def _one_line(text: str, width: int = 240) -> str:
 
 def _replace(path: Path, text: str) -> None:
     try:
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-            os.chmod(name, 0o666 & ~_umask())
-            os.replace(name, path)
-        except BaseException:
-            os.unlink(name)
-            raise
+        with whole_file(path, is_text=True) as file:
+            file.write(text)
     except OSError as error:
         raise FileError(f"{path}: {error.strerror or error}") from error
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

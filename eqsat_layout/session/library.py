@@ -78,7 +78,7 @@ def check_output(path: Path, suffix: str) -> None:
 def opened(path: Path) -> tuple[Any, Interface]:
     """The program in a file that :func:`written_to` wrote. Opening a library runs code of it."""
     if not path.is_file():
-        raise EqsatError(f"{path}: there is no such file")
+        raise EqsatError(f"{path}: {'Is a directory' if path.is_dir() else 'there is no such file'}")
     return _opened_program(path) if kind_of(path) in PROGRAMS else _opened_library(path)
 
 

@@ -275,3 +275,13 @@ def test_optimize_refuses_sizes_that_are_made_of_themselves(tmp_path: Path) -> N
     )
     assert "made of n itself" in refused("optimize", tmp_path / "m.py")
     assert not (tmp_path / "m.optimized.py").exists()
+
+
+def test_standard_output_that_takes_no_more_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``eqsat-layout run net.so > file`` on a full disk ended with a traceback."""
+    from eqsat_layout.cli.common import make_console
+
+    with open("/dev/full", "w") as full:
+        monkeypatch.setattr("sys.stdout", full)
+        with pytest.raises(EqsatError, match="standard output: No space left on device"):
+            make_console().print("anything")

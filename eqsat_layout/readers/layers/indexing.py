@@ -57,6 +57,25 @@ def index_put(builder: relax.BlockBuilder, data: Any, indices: Sequence[Any], va
     return emit(relax.op.permute_dims(made, back))
 
 
+def index_put_where(builder: relax.BlockBuilder, data: Any, indices: Sequence[Any], values: Any, *, adds: bool) -> Any:
+    """``data[mask] = values``, or ``+=``, of one mask; values that say no number of elements are for each of them."""
+    axes, given = _given(indices)
+    emit = builder.emit
+    if len(axes) != 1 or str(given[0].ty.dtype) != "bool":
+        raise EqsatError("writing by a mask beside other indices is not done")
+    mask, axis, rank = given[0], axes[0], len(data.ty.shape)
+    count = len(mask.ty.shape)
+    after = rank - axis - count
+    extents = list(values.ty.shape.values)
+    if len(extents) > after:
+        at = len(extents) - after - 1
+        if not _is_one(extents[at]):
+            raise EqsatError("writing as many elements as a mask has is not done")
+        values = emit(relax.op.reshape(values, [*extents[:at], *[1] * count, *extents[at + 1 :]]))
+    mask = emit(relax.op.reshape(mask, [*mask.ty.shape.values, *[1] * after]))
+    return emit(relax.op.where(mask, emit(relax.op.add(data, values)) if adds else values, data))
+
+
 def _given(indices: Sequence[Any]) -> tuple[list[int], list[Any]]:
     axes = [axis for axis, one in enumerate(indices) if one is not None]
     return axes, [indices[axis] for axis in axes]

@@ -212,10 +212,22 @@ def converted(builder: relax.BlockBuilder, op: str, inputs: Any, attributes: dic
         _say_pads(inputs, attributes)
     if op == "Split" and 0 in (lengths := _lengths(inputs, attributes)):
         return _parts(builder, inputs[0], lengths, int(attributes.get("axis", 0)))
+    if op == "MaxUnpool" and isinstance([*inputs, None][2], ir.GenericConst):
+        return _unpooled(builder, inputs, convert)
     if op == "Slice" and (made := sliced(builder, inputs, attributes)) is not None:
         return made
     made = convert(inputs)
     return _as(builder, made, str(inputs[2].ty.dtype)) if op == "OneHot" else made
+
+
+def _unpooled(builder: relax.BlockBuilder, inputs: Any, convert: Any) -> Any:
+    """Of a shape that is given: places are those of the shape that the windows say, behind which zeros follow."""
+    made = builder.emit(builder.normalize(convert(type(inputs)([*list(inputs)[:2], None]))))
+    more = inputs[2].value.numpy().astype("int64") - [int(extent) for extent in made.ty.shape.values]
+    if (more < 0).any():
+        raise EqsatError(f"MaxUnpool to {inputs[2].value.numpy().tolist()}, less than its windows say, is not done")
+    pads = [int(one) for end in more for one in (0, end)]
+    return builder.emit(relax.op.nn.pad(made, pads)) if any(pads) else made
 
 
 def _lengths(inputs: Any, attributes: dict[str, Any]) -> list[int]:

@@ -15,7 +15,17 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_conver
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import first_line, said_by
-from eqsat_layout.readers.onnx import contrib, converter_fixes, missing_ops, pads, quantized, recurrent, resizes
+from eqsat_layout.readers.onnx import (
+    contrib,
+    converter_fixes,
+    halves,
+    missing_ops,
+    pads,
+    quantized,
+    recurrent,
+    resizes,
+    windowed_attention,
+)
 from eqsat_layout.readers.onnx.equal_extents import with_equal_extents
 from eqsat_layout.readers.onnx.graphs import ConstantBudget, OnnxNodeError, graphs_of, named, names_read
 from eqsat_layout.readers.onnx.known_sizes import KnownSizes, as_operands, as_result
@@ -103,15 +113,20 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
                 self.bb, op_name, inputs, attrs, lambda op, given, a: convert(op, type(inputs)(given), a, opset)
             )
             return self.bb.normalize(made)
-        if op_name == "DequantizeLinear" and attrs.get("block_size"):
-            return self.bb.normalize(quantized.in_blocks(self.bb, inputs, attrs))
+        if op_name in ("DequantizeLinear", "QuantizeLinear") and attrs.get("block_size"):
+            return self.bb.normalize(quantized.in_blocks(self.bb, op_name, inputs, attrs))
         converter_fixes.check_attributes(op_name, attrs, opset)
         converter_fixes.check_meaning(op_name, inputs, attrs)
         inputs = with_equal_extents(self.bb, op_name, inputs, attrs, opset)
         inputs = converter_fixes.fixed_inputs(self.bb, op_name, inputs, attrs, opset)
-        return converter_fixes.converted(
-            self.bb, op_name, inputs, attrs, lambda given: convert(op_name, given, attrs, opset)
-        )
+
+        def converted(given: Any) -> Any:
+            own = dict(attrs)  # converters change them
+            return converter_fixes.converted(
+                self.bb, op_name, given, own, lambda one: convert(op_name, one, own, opset)
+            )
+
+        return halves.converted(self.bb, op_name, opset, inputs, converted)
 
     def _made_here(self, op_name: str, inputs: Any, attrs: Any, opset: int) -> Any:
         """The result of an op that TVM's frontend does not take; None for others."""
@@ -121,6 +136,8 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
             return self.bb.normalize(pads.converted(self.bb, inputs, attrs))
         if op_name in recurrent.KINDS:
             return recurrent.converted(self.bb, op_name, inputs, attrs)
+        if windowed_attention.takes(op_name, inputs, attrs):
+            return windowed_attention.converted(self.bb, inputs, attrs)
         if contrib.takes(op_name):
             return self.bb.normalize(contrib.converted(self.bb, op_name, inputs, attrs))
         if missing_ops.takes(op_name, attrs["tvm_custom"]["num_outputs"]):

@@ -13,6 +13,7 @@ import numpy as np
 from tvm import ir, relax, te, tirx
 
 from eqsat_layout.errors import EqsatError
+from eqsat_layout.readers.layers.deformed import deformed
 from eqsat_layout.readers.layers.determinants import determinant
 from eqsat_layout.readers.layers.extremes import extreme
 from eqsat_layout.readers.layers.fourier import fourier_transform, short_time_fourier_transform
@@ -145,6 +146,24 @@ def _extreme(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any
     return extreme(builder, data, axes or None, keeps=bool(attributes.get("keepdims", 1)), is_max=is_max)
 
 
+def _deformed(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any]) -> Any:
+    """``DeformConv``."""
+    data, weight, offset, bias, mask = inputs[:5]
+    return deformed(
+        builder,
+        data,
+        weight,
+        offset,
+        mask,
+        bias,
+        strides=list(attributes.get("strides", (1, 1))),
+        pads=list(attributes.get("pads", (0, 0)))[:2],
+        dilations=list(attributes.get("dilations", (1, 1))),
+        groups=int(attributes.get("group", 1)),
+        parts=int(attributes.get("offset_group", 1)),
+    )
+
+
 _MAKERS: Final[dict[str, Callable[..., Any]]] = {
     "CumProd": _products,
     "BitCast": _same_bits,
@@ -162,5 +181,6 @@ _MAKERS: Final[dict[str, Callable[..., Any]]] = {
     "EyeLike": _diagonal,
     "ReduceMax": lambda builder, inputs, attributes: _extreme(builder, inputs, attributes, is_max=True),
     "ReduceMin": lambda builder, inputs, attributes: _extreme(builder, inputs, attributes, is_max=False),
+    "DeformConv": _deformed,
     "Det": lambda builder, inputs, _: determinant(builder, inputs[0]),
 }

@@ -30,6 +30,7 @@ from eqsat_layout.readers.onnx.graphs import (
 )
 from eqsat_layout.readers.onnx.loops import unrolled
 from eqsat_layout.readers.onnx.versions import of_a_known_version, with_whole_bytes
+from eqsat_layout.readers.unfinished import end_blocks
 
 _logger = logging.getLogger("eqsat_layout")
 
@@ -78,7 +79,11 @@ def _converted(given: Any, written: Any, sizes: Sizes | None) -> Model:
     reader = importlib.import_module("eqsat_layout.readers.onnx.importer")
     importer = reader.Importer(opset_of(model), bytes_given(model))
     with _talk_to_log():
-        module = importer.from_onnx(model.graph, opset_of(model))
+        try:
+            module = importer.from_onnx(model.graph, opset_of(model))
+        except Exception:
+            end_blocks(importer.bb)
+            raise
         importer.check_results(model)
     weights = {str(tensor.name) for tensor in given.graph.initializer}
     inputs = tuple(str(value.name) for value in given.graph.input if value.name not in weights)

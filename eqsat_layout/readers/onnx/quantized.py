@@ -6,6 +6,7 @@ numbers of 8 bits are exact in float32, and so are their sums up to 2^24: convol
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -18,7 +19,7 @@ Convert = Callable[[str, list[Any], dict[str, Any]], Any]
 KINDS: Final = frozenset({"QLinearConv", "QLinearMatMul", "ConvInteger"})
 """Their names."""
 
-_RANGES: Final = {"int8": (-128, 127), "uint8": (0, 255)}
+_RANGES: Final = {"int8": (-128, 127), "uint8": (0, 255), "int16": (-32768, 32767), "uint16": (0, 65535)}
 
 
 def converted(builder: relax.BlockBuilder, kind: str, inputs: Any, attributes: dict[str, Any], convert: Convert) -> Any:
@@ -47,19 +48,26 @@ def converted(builder: relax.BlockBuilder, kind: str, inputs: Any, attributes: d
     return rounded(builder, scaled, ops.along(y_zero, axes[2], sums), str(y_zero.ty.dtype))
 
 
-def in_blocks(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any]) -> Any:
-    """``DequantizeLinear`` with a scale, and a zero, for each so many elements along an axis."""
+def in_blocks(builder: relax.BlockBuilder, kind: str, inputs: Any, attributes: dict[str, Any]) -> Any:
+    """``DequantizeLinear`` or ``QuantizeLinear`` with a scale, and a zero, for each so many elements along an axis."""
     x, scale, zero = [*inputs, None][:3]
     ops, axis, block = _Ops(builder), int(attributes.get("axis", 1)), int(attributes["block_size"])
     extent = x.ty.shape.values[axis]
     if not isinstance(extent, tirx.IntImm):
-        raise EqsatError("DequantizeLinear by blocks of an axis of unknown size is not done")
+        raise EqsatError(f"{kind} by blocks of an axis of unknown size is not done")
 
     def spread(value: Any) -> Any:
         own = builder.emit(relax.op.repeat(value, block, axis))
         return builder.emit(relax.op.strided_slice(own, [axis], [0], [int(extent)]))
 
     own = ops.floats(x)
+    if kind == "QuantizeLinear":
+        helper = importlib.import_module("onnx.helper")
+        asked = attributes.get("output_dtype", 0)
+        usual = str(helper.tensor_dtype_to_np_dtype(asked)) if asked else "uint8"
+        dtype = usual if zero is None else str(zero.ty.dtype)
+        scaled = builder.emit(relax.op.divide(own, spread(ops.floats(scale))))
+        return rounded(builder, scaled, None if zero is None else spread(zero), dtype)
     if zero is not None:
         own = builder.emit(relax.op.subtract(own, spread(ops.floats(zero))))
     made = builder.emit(relax.op.multiply(own, spread(ops.floats(scale))))

@@ -35,12 +35,6 @@ def _wide(make: Callable[[relax.BlockBuilder, Any], Any]) -> Callable[[relax.Blo
 
 
 @_wide
-def erfc(b: relax.BlockBuilder, x: Any) -> Any:
-    """``1 - erf(x)``."""
-    return b.emit(relax.op.subtract(_like(x, 1.0), b.emit(relax.op.erf(x))))
-
-
-@_wide
 def expm1(b: relax.BlockBuilder, x: Any) -> Any:
     """``exp(x) - 1``: near 0 ``x + x^2 / 2 + x^3 / 6 + ...``."""
     op, count = relax.op, 10 if str(x.ty.dtype) == "float64" else 5
@@ -101,7 +95,6 @@ def _like(x: Any, number: float) -> Any:
 
 
 MAKERS: Final[dict[str, Callable[..., Any]]] = {
-    "erfc.default": erfc,
     "expm1.default": expm1,
     "log1p.default": log1p,
     "exp2.default": exp2,

@@ -16,11 +16,11 @@ from tvm import ir, relax, tirx
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import said_by
-from eqsat_layout.readers.layers.indexing import index_put, indexed
-from eqsat_layout.readers.torch import experts, functions, recurrent, tables
+from eqsat_layout.readers.layers.indexing import index_put, index_put_where, indexed
+from eqsat_layout.readers.torch import experts, functions, missing_ops, ordered, recurrent, special, tables, vision
 from eqsat_layout.readers.torch.derived_sizes import with_own_symbols
 from eqsat_layout.readers.torch.extents import extents_of, is_of, symbols_of, with_extents
-from eqsat_layout.readers.torch.missing_ops import MAKERS, of_size
+from eqsat_layout.readers.torch.missing_ops import of_size
 from eqsat_layout.readers.torch.nodes import TorchNodeError, args_seen, ignored, watched
 from eqsat_layout.readers.torch.resizes import by_scale, nearest
 from eqsat_layout.readers.torch.slices import bounds_from_start, checked_slice, is_inside, slice_written
@@ -47,8 +47,8 @@ class _Mended(_Base):  # type: ignore[misc]
         known |= {name: self._matmul for name in ("matmul.default", "mm.default", "bmm.default")}
         known["empty_permuted.default"] = self._empty
         known |= {name: self._any for name in ("any.default", "any.dim", "any.dims")}
-        for makers in (MAKERS, functions.MAKERS, tables.MAKERS, recurrent.MAKERS, experts.MAKERS):
-            known |= {name: self._own(make) for name, make in makers.items()}
+        for room in _ROOMS:
+            known |= {name: self._own(make) for name, make in room.MAKERS.items()}
         pools = {f"max_pool{n}d_with_indices.default": getattr(relax.op.nn, f"max_pool{n}d") for n in (2, 3)}
         known |= {name: self._max_pool_of(pools[name], known[name]) for name in pools}
         known |= {name: self._of_one_type(known[name]) for name in _OF_ONE_TYPE & known.keys()}
@@ -199,10 +199,10 @@ class _Mended(_Base):  # type: ignore[misc]
     def _index_put(self, node: Any) -> Any:
         counted = _from_the_front(self, node)
         indices = self._retrieve_args(counted.args[1])
-        if any(str(one.ty.dtype) == "bool" for one in indices if one is not None):
-            return super()._index_put(counted)
         data, _, values, *adds = self.retrieve_args(node)
-        return index_put(self.block_builder, data, indices, values, adds=bool(adds and adds[0]))
+        is_mask = any(str(one.ty.dtype) in ("bool", "uint8") for one in indices if one is not None)
+        make = index_put_where if is_mask else index_put
+        return make(self.block_builder, data, indices, values, adds=bool(adds and adds[0]))
 
     def _matmul(self, node: Any) -> Any:
         """In the type that torch says; TVM gives float32 always."""
@@ -309,6 +309,9 @@ class _Mended(_Base):  # type: ignore[misc]
             return resize(x, size, scale_factor, method, align_corners)
         return by_scale(self.block_builder, x, scale_factor, lambda *one: resize(one[0], None, one[1], method, False))
 
+
+_ROOMS: Final = (missing_ops, functions, special, ordered, tables, vision, recurrent, experts)
+"""What ops are made in, by their names."""
 
 _OF_ONE_TYPE: Final = frozenset(
     [

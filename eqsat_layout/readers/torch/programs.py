@@ -22,6 +22,7 @@ from eqsat_layout.readers.torch.decompositions import all_decompositions, decomp
 from eqsat_layout.readers.torch.importer import importer
 from eqsat_layout.readers.torch.nodes import TorchNodeError
 from eqsat_layout.readers.torch.random import check_is_not_random
+from eqsat_layout.readers.unfinished import end_blocks
 
 _logger = logging.getLogger("eqsat_layout")
 
@@ -51,10 +52,16 @@ def from_program(program: Any) -> Model:
 
 def _known_to_be_written_out(program: Any) -> frozenset[Any]:
     """Ops that nothing converts and that torch writes in other ops: to write them all in them again takes as long as to
-    export the program."""
-    called = {node.target for node in program.graph.nodes if node.op == "call_function"}
+    export the program. What writes in place (``div_``) becomes what does not (``div``) anyway."""
+    called = {
+        node.target for node in program.graph.nodes if node.op == "call_function" and not _is_in_place(node.target)
+    }
     taken, usual, written = importer().convert_map, decompositions(()), all_decompositions()
     return frozenset(op for op in called if op in written and op not in usual and op.__name__ not in taken)
+
+
+def _is_in_place(op: Any) -> bool:
+    return bool(getattr(getattr(op, "_schema", None), "is_mutable", False))
 
 
 def _from_dense(program: Any, written_out: frozenset[Any]) -> Model:
@@ -88,7 +95,11 @@ def _converted(given: Any, program: Any) -> Model:
     """``program``: what is ``given``, in ops that may have converters."""
     inputs = tensors_taken(given)
     reader = importer()
-    module = reader.from_exported_program(program, False, False, False, None)
+    try:
+        module = reader.from_exported_program(program, False, False, False, None)
+    except Exception:
+        end_blocks(getattr(reader, "block_builder", None))
+        raise
     names = {made: name for node, made in reader.env.items() if (name := _name(node)) and _is_var(made)}
     return Model(with_names(module, names), inputs)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import eqsat_layout
+from eqsat_layout.errors import EqsatError
 from eqsat_layout.readers.modules import FileError, read_module
 
 onnx = pytest.importorskip("onnx")
@@ -198,3 +201,15 @@ def test_what_a_long_chain_of_shapes_came_from_is_not_kept(tmp_path: Path) -> No
     model = folded(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9))
     assert model.ByteSize() < 100_000
     assert not any(one.op_type == "Add" for one in model.graph.node)
+
+
+def test_what_is_refused_half_way_leaves_nothing_on_standard_error(capfd: pytest.CaptureFixture[str]) -> None:
+    """TVM warned of "BlockBuilder destroyed with remaining blocks!", also where a second way to read it was found."""
+    text = """<ir_version: 10, opset_import: ["" : 21]> g (float[2,3] x, int64[1] k) => (float[2,3] y) {
+        z = Relu(x)
+        y = CumSum(z, k)
+    }"""
+    with pytest.raises(EqsatError, match="CumSum"):
+        eqsat_layout.plan(onnx.parser.parse_model(text))
+    gc.collect()
+    assert capfd.readouterr().err == ""

@@ -1,0 +1,136 @@
+"""Ops of torch that look at elements in order: running extremes and sums of exponentials, medians, the most frequent.
+
+In: an importer's builder, values of a node's arguments. Out: what the node gives, in Relax.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from tvm import relax, tirx
+
+from eqsat_layout.errors import EqsatError
+
+_Row = Sequence[Any]
+"""Tensors of one shape that belong together: values, or values and places."""
+
+
+def _scanned(b: relax.BlockBuilder, row: _Row, axis: int, combine: Callable[[_Row, _Row], _Row]) -> list[Any]:
+    """Of each element and all before it what ``combine(earlier, later)`` makes of them, in steps of 1, 2, 4 ..."""
+    op, extent = relax.op, row[0].ty.shape.values[axis]
+    if not isinstance(extent, tirx.IntImm):
+        raise EqsatError("what runs along an axis of unknown size is not done")
+    made, step = list(row), 1
+
+    def part(x: Any, begin: int, end: int) -> Any:
+        return b.emit(op.strided_slice(x, [axis], [begin], [end], assume_inbound=True))
+
+    while step < int(extent):
+        earlier = [part(x, 0, int(extent) - step) for x in made]
+        later = [part(x, step, int(extent)) for x in made]
+        joined = combine(earlier, later)
+        made = [b.emit(op.concat([part(x, 0, step), new], axis)) for x, new in zip(made, joined, strict=True)]
+        step *= 2
+    return made
+
+
+def _running(beats: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    """``cummax`` and ``cummin``: of equal ones the last, and NaN is beyond any number."""
+
+    def make(b: relax.BlockBuilder, data: Any, dim: int) -> Any:
+        op, rank = relax.op, len(data.ty.shape)
+        if not rank:
+            return relax.Tuple([data, relax.const(0, "int64")])
+        axis = dim % rank
+        given, dtype = data, str(data.ty.dtype)
+        data = b.emit(op.astype(data, "uint8")) if dtype == "bool" else data
+        places = b.emit(op.arange(0, relax.prim_value(data.ty.shape.values[axis]), 1, "int64"))
+        along = b.emit(op.reshape(places, [-1 if at == axis else 1 for at in range(rank)]))
+        places = b.emit(op.broadcast_to(along, data.ty.shape))
+
+        def combine(earlier: _Row, later: _Row) -> _Row:
+            wins = b.emit(beats(later[0], earlier[0]))
+            if dtype.startswith(("float", "bfloat")):
+                wins = b.emit(op.logical_or(wins, b.emit(op.isnan(later[0]))))
+            return [b.emit(op.where(wins, new, old)) for old, new in zip(earlier, later, strict=True)]
+
+        values, found = _scanned(b, [data, places], axis, combine)
+        return relax.Tuple([b.emit(op.astype(values, dtype)) if data is not given else values, found])
+
+    return make
+
+
+def _log_of_sums(b: relax.BlockBuilder, data: Any, dim: int) -> Any:
+    """``logcumsumexp``: sums of what is relative to the larger one."""
+    op, dtype = relax.op, str(data.ty.dtype)
+    if not len(data.ty.shape):
+        return data
+    wide = b.emit(op.astype(data, "float32")) if dtype in ("float16", "bfloat16") else data
+    zero = relax.const(0, str(wide.ty.dtype))
+
+    def combine(earlier: _Row, later: _Row) -> _Row:
+        largest = b.emit(op.maximum(earlier[0], later[0]))
+        apart = b.emit(op.abs(b.emit(op.subtract(earlier[0], later[0]))))
+        same = b.emit(op.equal(earlier[0], later[0]))  # infinities too, of which the difference is NaN
+        small = b.emit(op.exp(b.emit(op.negative(b.emit(op.where(same, zero, apart))))))
+        more = b.emit(op.log(b.emit(op.add(small, relax.const(1, str(wide.ty.dtype))))))
+        return [b.emit(op.add(largest, more))]
+
+    made = _scanned(b, [wide], dim % len(data.ty.shape), combine)[0]
+    return made if wide is data else b.emit(op.astype(made, dtype))
+
+
+def _median_of_numbers(b: relax.BlockBuilder, data: Any, dim: int, keepdim: bool = False) -> Any:
+    """``nanmedian``: the lower of the two in the middle of what is no NaN."""
+    op, dtype = relax.op, str(data.ty.dtype)
+    if dtype.startswith(("float", "bfloat")):
+        strange = b.emit(op.isnan(data))
+        ordered = b.emit(op.where(strange, relax.const(float("inf"), dtype), data))
+        kept = b.emit(op.astype(b.emit(op.logical_not(strange)), "int64"))
+    else:
+        ordered, kept = data, b.emit(op.ones(data.ty.shape, "int64"))
+    order = b.emit(op.argsort(ordered, dim, False, "int64"))
+    count = b.emit(op.sum(kept, [dim], keepdims=True))
+    middle = b.emit(op.floor_divide(b.emit(op.subtract(count, relax.const(1, "int64"))), relax.const(2, "int64")))
+    middle = b.emit(op.maximum(middle, relax.const(0, "int64")))
+    place = b.emit(op.gather_elements(order, middle, dim))
+    both = [b.emit(op.gather_elements(data, place, dim)), place]
+    return relax.Tuple(both if keepdim else [b.emit(op.squeeze(one, [dim])) for one in both])
+
+
+def _median_of_all_numbers(b: relax.BlockBuilder, data: Any) -> Any:
+    flat = b.emit(relax.op.reshape(data, [-1]))
+    return _median_of_numbers(b, flat, 0).fields[0]
+
+
+def _most_frequent(b: relax.BlockBuilder, data: Any, dim: int = -1, keepdim: bool = False) -> Any:
+    """``mode``: of those that are there as often the least, and its last place."""
+    op, rank = relax.op, len(data.ty.shape)
+    if not rank:
+        return relax.Tuple([data, relax.const(0, "int64")])
+    axis = dim % rank
+    each, others = (b.emit(op.expand_dims(data, axis + at)) for at in (1, 0))
+    same = b.emit(op.astype(b.emit(op.equal(each, others)), "int64"))
+    counts = b.emit(op.sum(same, [axis + 1]))
+    most = b.emit(op.equal(counts, b.emit(op.max(counts, [axis], keepdims=True))))
+    largest = b.emit(op.max(data, [axis], keepdims=True))
+    value = b.emit(op.min(b.emit(op.where(most, data, largest)), [axis], keepdims=True))
+    extent = data.ty.shape.values[axis]
+    places = b.emit(op.arange(0, relax.prim_value(extent), 1, "int64"))
+    along = b.emit(op.reshape(places, [-1 if at == axis else 1 for at in range(rank)]))
+    own = b.emit(op.where(b.emit(op.equal(data, value)), along, relax.const(0, "int64")))
+    place = b.emit(op.max(own, [axis], keepdims=True))
+    both = [value, place] if keepdim else [b.emit(op.squeeze(one, [axis])) for one in (value, place)]
+    return relax.Tuple(both)
+
+
+MAKERS: Final[dict[str, Callable[..., Any]]] = {
+    "cummax.default": _running(relax.op.greater_equal),
+    "cummin.default": _running(relax.op.less_equal),
+    "logcumsumexp.default": _log_of_sums,
+    "nanmedian.dim": _median_of_numbers,
+    "nanmedian.default": _median_of_all_numbers,
+    "mode.default": _most_frequent,
+}
+"""By the names of torch's ops."""

@@ -1,0 +1,178 @@
+"""Functions and orders of torch that no other frontend takes, beside torch itself; each test is one program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import eqsat_layout
+
+torch = pytest.importorskip("torch")
+torch.manual_seed(0)
+
+
+class Function(torch.nn.Module):  # type: ignore[misc]
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *given: Any) -> Any:
+        return self.function(*given)
+
+
+def both(function: Callable[..., Any], *given: Any) -> list[tuple[Any, Any]]:
+    """What a session gives of it, and what torch does."""
+    session = eqsat_layout.Session(torch.export.export(Function(function), given))
+    feed = dict(zip([spec.name for spec in session.inputs], given, strict=True))
+    wanted = [one.float() if one.dtype == torch.bfloat16 else one for one in function(*given)]
+    made = [one.astype("float32") if one.dtype.name == "bfloat16" else one for one in session.run(None, feed)]
+    return list(zip(made, [one.numpy() for one in wanted], strict=True))
+
+
+def agree(pairs: list[tuple[Any, Any]], rtol: float = 1e-5, atol: float = 1e-6) -> None:
+    for made, wanted in pairs:
+        assert made.dtype == wanted.dtype
+        np.testing.assert_allclose(made, wanted, rtol=rtol, atol=atol)
+
+
+WIDE = torch.tensor([-6.0, -1.5, -0.0, 0.0, 1e-6, 0.3, 0.499, 0.5, 1.0, 1.5, 2.0, 3.7, 5.0, 8.0, 9.1, 30.0])
+STRANGE = torch.tensor([float("nan"), float("inf"), -float("inf")])
+
+
+def test_small_values_of_erfc_keep_their_digits() -> None:
+    """It was 1 - erf(x): 0 from 4 on."""
+    x, y = torch.cat([WIDE, STRANGE]), torch.cat([WIDE, STRANGE]).double()
+    single, double, half = both(lambda x, y: (torch.erfc(x), torch.erfc(y), torch.erfc(x.half())), x, y)
+    np.testing.assert_allclose(*single, rtol=2e-6, atol=0)
+    np.testing.assert_allclose(*double, rtol=1e-13, atol=0)
+    np.testing.assert_allclose(*half, rtol=2e-3, atol=1e-7)
+
+
+def test_functions_of_errors_and_of_gamma() -> None:
+    """They were refused: "nothing here converts this op"."""
+    x = torch.cat([WIDE, STRANGE, torch.tensor([-0.5, -1.0, -2.3, 100.0, 1e10])])
+    inside = torch.tensor([-1.0, -0.999999, -0.5, -1e-7, 0.0, 0.1, 0.9, 0.9999, 1.0, 1.1, float("nan")])
+    pairs = both(
+        lambda x, y: (
+            torch.erfinv(y),
+            torch.erfinv(y.double()),
+            torch.lgamma(x),
+            torch.digamma(x),
+            torch.special.erfcx(x),
+            torch.lgamma(x.double()),
+            torch.lgamma(torch.arange(1, 9)),
+        ),
+        x,
+        inside,
+    )
+    agree(pairs, rtol=3e-6, atol=1e-7)
+    agree([pairs[1], pairs[5]], rtol=1e-12, atol=1e-12)
+
+
+def test_the_float_beside_one() -> None:
+    x = torch.cat([WIDE, STRANGE])
+    y = torch.tensor([0.0, -1.0]).repeat(10)[: len(x)]
+    for made, wanted in both(lambda x, y: (torch.nextafter(x, y), torch.nextafter(y.double(), x.double())), x, y):
+        np.testing.assert_array_equal(made, wanted)
+
+
+def test_running_extremes_and_sums_of_exponentials() -> None:
+    x = torch.tensor([[1.0, 3.0, 3.0, 2.0, float("nan"), 4.0, -1.0], [-90.0, -80.0, 90.0, 1.0, 1.0, -5.0, 95.0]])
+    whole = torch.randint(-3, 4, (5, 3))
+    pairs = both(
+        lambda x, n: (
+            *torch.cummax(x, 1),
+            *torch.cummin(x, -1),
+            *torch.cummax(n, 0),
+            *torch.cummin(n > 0, 0),
+            torch.logcumsumexp(x, 1),
+            torch.logcumsumexp(torch.where(x > 2, x, -torch.inf), 1),
+        ),
+        x,
+        whole,
+    )
+    agree(pairs, rtol=1e-6)
+
+
+def test_medians_of_numbers_and_the_most_frequent() -> None:
+    x = torch.tensor([[1.0, 3.0, 2.0, 2.0, float("nan"), 4.0], [5.0, 1.0, 1.0, float("nan"), 2.0, 2.0]])
+    whole = torch.randint(0, 3, (4, 7))
+    pairs = both(
+        lambda x, n: (
+            *torch.nanmedian(x, 1),
+            torch.nanmedian(x),
+            torch.nanmedian(n, 1)[0],
+            *torch.nanmedian(torch.full_like(x, torch.nan), 0, keepdim=True),
+            torch.mode(n, 1)[0],
+            torch.mode(n, 0, keepdim=True)[0],
+        ),
+        x,
+        whole,
+    )
+    agree(pairs)
+
+
+def test_what_is_written_by_a_mask() -> None:
+    """ "IndexPut requires each index tensor to have integer dtype": padding of wav2vec 2.0 is zeroed so."""
+
+    def function(x: Any, rows: Any, mask: Any) -> Any:
+        one, two, three = (x.clone() for _ in range(3))
+        one[rows] = 0
+        two[mask] = x[0, 0]
+        three[:, rows[:3]] = torch.arange(4.0)[None, None]
+        return one, two, three, x.masked_fill(mask[..., None], 2)
+
+    x = torch.randn(5, 3, 4)
+    agree(both(function, x, torch.tensor([True, False, True, True, False]), x[..., 0] > 0))
+
+
+def test_windows_that_are_moved_and_boxes() -> None:
+    vision = pytest.importorskip("torchvision")
+
+    def function(x: Any, weight: Any, offset: Any, mask: Any, boxes: Any) -> Any:
+        deform = vision.ops.deform_conv2d
+        return (
+            deform(x, offset, weight, padding=1, mask=mask),
+            deform(x, offset[:, :, ::2, ::2], weight, torch.arange(6.0), stride=2, padding=1),
+            vision.ops.roi_align(x, boxes, (2, 3), 0.5, 2, True),
+            vision.ops.roi_align(x.mean(1, keepdim=True), boxes, 2, 1.0),
+        )
+
+    offset = 2 * torch.randn(2, 2 * 2 * 9, 6, 7)
+    boxes = torch.tensor([[0.0, 1.0, 1.0, 8.0, 9.0], [1.0, 0.0, 2.0, 5.0, 5.0]])
+    given = torch.randn(2, 4, 6, 7), torch.randn(6, 2, 3, 3), offset, torch.rand(2, 18, 6, 7), boxes
+    agree(both(function, *given), rtol=1e-4, atol=1e-4)
+
+
+def test_tensors_full_of_infinities() -> None:
+    """``torch.full_like(x, -inf)`` could not be built: TVM's legalisation takes no infinity."""
+
+    def function(x: Any) -> Any:
+        return torch.full_like(x, torch.nan), torch.full((x.shape[0], 4), -torch.inf) + x, torch.full_like(x, torch.inf)
+
+    dynamic = ({0: torch.export.Dim.AUTO},)
+    session = eqsat_layout.Session(
+        torch.export.export(Function(function), (torch.zeros(3, 4),), dynamic_shapes=(dynamic,))
+    )
+    x = torch.zeros(5, 4)
+    agree(list(zip(session.run(None, {session.inputs[0].name: x}), [one.numpy() for one in function(x)], strict=True)))
+
+
+def test_samples_of_volumes() -> None:
+    """Spatial transformers of volumes (VoxelMorph) were refused."""
+    sample = torch.nn.functional.grid_sample
+    x, at = torch.randn(2, 2, 3, 4, 5), 1.3 * torch.rand(2, 2, 3, 2, 3) - 0.6
+    pairs = both(
+        lambda x, at: (
+            sample(x, at, align_corners=False),
+            sample(x, at, padding_mode="border", align_corners=True),
+            sample(x, at, padding_mode="reflection", align_corners=False),
+            sample(x, at, mode="nearest", align_corners=True),
+        ),
+        x,
+        at,
+    )
+    agree(pairs, atol=1e-5)
