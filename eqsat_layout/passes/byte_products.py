@@ -241,6 +241,7 @@ def _checked(call: Any, data: Quantised, weights: Quantised) -> _Product:
     numbers = signed.astype(SUM)
     if str(call.ty.dtype) == SUM and (data.scale is not None or scales is not None):
         raise Refused("scales of whole numbers")
+    _check_scales(data.scale, scales)
     low, high = BYTES[str(data.values.ty.dtype)]
     if isinstance(data.zero, int) and not low <= data.zero <= high:
         raise Refused("a zero that is no such byte")
@@ -265,6 +266,15 @@ def _checked(call: Any, data: Quantised, weights: Quantised) -> _Product:
     if scales is not None and scales.ndim:
         scales = scales.reshape(shape)
     return _Product(call, data, numbers.astype(_SIGNED), scales, sums, channels)
+
+
+def _check_scales(*scales: Any) -> None:
+    """Those that are known, and their product: bytes times one of them are finite, and lose no bits."""
+    known = [np.abs(np.asarray(one, "float64")) for one in scales if isinstance(one, float | np.ndarray)]
+    both = known if len(known) < len(scales) else [*known, known[0] * known[1]]
+    finest, largest = np.finfo("float32").tiny, np.finfo("float32").max / _LARGEST
+    if any(np.any((one > largest) | ((one > 0) & (one < finest))) for one in both):
+        raise Refused("scales at the ends of float32")
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,8 @@ SUM: Final = "int32"
 """Of products of bytes."""
 FLOATS: Final = ("float32", "float16")
 """What they may stand for."""
+_HOLD_BYTES: Final = frozenset({"float16", "float32", "float64", "int16", "int32", "int64"})
+"""Types that hold every byte: one that was a bool on the way is another number."""
 _LARGEST_ZERO: Final = 256
 _ARGUMENTS_OF_SLICE: Final = 4
 """A tensor, axes, begins and ends; steps would be the fifth."""
@@ -201,7 +203,7 @@ class QuantisedReader:
     def _behind(self, expr: Any) -> Any:
         """The byte that a number of another type or shape was; itself where it was none."""
         while not is_of_bytes(expr) and isinstance(call := self.definitions.get(expr), ir.Call):
-            if str(getattr(call.op, "name", "")) not in _CASTS:
+            if str(getattr(call.op, "name", "")) not in _CASTS or str(call.ty.dtype) not in _HOLD_BYTES:
                 break
             expr = call.args[0]
         return expr if isinstance(expr, ir.Var) else None

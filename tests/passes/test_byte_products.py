@@ -283,6 +283,23 @@ def _scaled_by_data(emit: Emit, x: Any) -> Any:
     return op.matmul(rounded(emit, x), own)
 
 
+def _with_a_zero_that_was_a_bool(emit: Emit, x: Any) -> Any:
+    own = emit(op.astype(emit(op.astype(emit(op.max(x)), "uint8")), "bool"))
+    data = emit(op.subtract(emit(op.astype(quantised(emit, x), "float32")), emit(op.astype(own, "float32"))))
+    return op.matmul(data, weights(emit, 8, 4))
+
+
+def _with_scales(data: float, own: float) -> Callable[[Emit, Any], Any]:
+    """Bytes times them overflow, or their product vanishes."""
+
+    def body(emit: Emit, x: Any) -> Any:
+        return op.matmul(
+            stands_for(emit, quantised(emit, x), number(data), number(3, "uint8")), weights(emit, 8, 4, scale=own)
+        )
+
+    return body
+
+
 def _with_a_large_zero(zero: int, dtype: str) -> Callable[[Emit, Any], Any]:
     def body(emit: Emit, x: Any) -> Any:
         both = number(0.05), relax.const(zero, "int32")
@@ -301,6 +318,10 @@ def _with_a_large_zero(zero: int, dtype: str) -> Callable[[Emit, Any], Any]:
         _scaled_by_data,
         _with_a_large_zero(256, "uint8"),
         _with_a_large_zero(200, "int8"),
+        _with_a_zero_that_was_a_bool,
+        _with_scales(0.0, 3e38),
+        _with_scales(1e-22, 1e-22),
+        _with_scales(1e30, 1e30),
     ],
 )
 def test_what_bytes_do_not_stand_for(body: Callable[[Emit, Any], Any]) -> None:
