@@ -113,7 +113,8 @@ def _norms_of(function: Any) -> dict[Any, _Norm]:
     calls = {binding.var: binding.value for binding in bindings if isinstance(binding.value, ir.Call)}
     if not any(_is_constant_norm(call) for call in calls.values()):
         return {}
-    readers = Counter(var for binding in bindings for var in relax.analysis.free_vars(binding.value))
+    casts = nodes_of(function, relax.MatchCast)
+    readers = Counter(var for one in (*bindings, *casts) for var in relax.analysis.free_vars(one.value))
     readers.update(var for sequence in nodes_of(function, relax.SeqExpr) for var in _free_in(sequence.body))
     items = [(binding.var, binding.value) for binding in bindings if isinstance(binding.value, relax.TupleGetItem)]
     unread = Counter(item.tuple_value for var, item in items if not readers[var])
