@@ -70,7 +70,8 @@ def _weights(w: FunctionWriter, shape: tuple[int, ...], outputs: int) -> Any:
     values = rng.integers(low, high + 1, shape).astype(dtype)
     if choices.chance(15):
         values[...] = choices.choice((low, high))
-    zeros: Any = np.array(choices.choice((0, 128 if dtype == "uint8" else 1, low, high)), dtype)
+    middle = (low + high + 1) // 2  # numbers less this are signed bytes, which products of bytes ask for
+    zeros: Any = np.array(choices.choice((middle, middle, middle, 1, low, high)), dtype)
     scales: Any = np.float32(choices.choice(_SCALES[:2]))
     axis = choices.below(len(shape)) if choices.chance(15) else outputs
     if choices.chance(50):
