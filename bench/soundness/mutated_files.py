@@ -85,6 +85,35 @@ def _program() -> Any:
     return resnet50(image=32, width=2, blocks=(1, 1, 1, 1))
 
 
+_RULES = """
+; twice negative is nothing, and what a relation of one's own says of flips
+(rewrite (Op k (Arg (Op k (Arg x (End))) (End))) x :when ((is k "relax.negative")) :ruleset logical :name "twice")
+
+(relation flipped (Tensor Tensor String))
+;= (flipped y x a) := (some k (and (= y (at k x)) (attribute k "axis" a)))
+(rule ((= y (Op k (Arg x (End)))) (is k "relax.flip") (attr k "axis" a)) ((flipped y x a))
+    :ruleset logical :name "flips")
+(rule ((flipped y x a) (flipped z y a)) ((union z x)) :ruleset logical :name "flipped twice")
+
+; x * sigmoid(x) == silu(x), with a number and an attribute that is worked out
+(rule ((= y (Op k (Arg x (Arg s (End))))) (is k "relax.multiply") (= s (Op j (Arg x (End)))) (is j "relax.sigmoid"))
+    ((may-become y (Make "relax.nn.silu" "" (Arg x (End))))) :ruleset logical :name "silu")
+(rule ((= y (Op k (Arg x (End)))) (is k "relax.nn.max_pool2d") (int-attr k "groups" a) (attr k "strides" s) (< a 2))
+    ((may-become y (Make k (+ "strides=" s "[[0, 1]]") (Arg x (End))))) :ruleset logical :name "strides")
+(rule ((want y f) (= y (Op k (Arg x (End)))) (is k "relax.nn.relu")) ((want x f)) :ruleset flow :name "through relu")
+"""
+
+
+def _rules(folder: Path) -> tuple[Path, Reader]:
+    """A rule file, and a plan with it."""
+    from eqsat_layout import plan
+
+    path = folder / "honest.egg"
+    path.write_text(_RULES)
+    program = _program()
+    return path, lambda file: plan(program, rules=[file])
+
+
 def _onnx(folder: Path) -> tuple[Path, Reader]:
     import onnx
     from onnx import TensorProto, helper, numpy_helper
@@ -208,6 +237,7 @@ def _environment(folder: Path) -> tuple[Path, Reader]:
 KINDS: dict[str, Callable[[Path], tuple[Path, Reader]]] = {
     "text": _text,
     "json": _json,
+    "rules": _rules,
     "onnx": _onnx,
     "pt2": _pt2,
     "program": _device_program,

@@ -18,6 +18,7 @@ import numpy as np
 import tvm
 from tvm import ir, relax, tirx
 
+from eqsat_layout.passes.read_counts import read_counts
 from eqsat_layout.tir.structural import nodes_of
 
 _BATCH_NORM: Final = "relax.nn.batch_norm"
@@ -113,8 +114,7 @@ def _norms_of(function: Any) -> dict[Any, _Norm]:
     calls = {binding.var: binding.value for binding in bindings if isinstance(binding.value, ir.Call)}
     if not any(_is_constant_norm(call) for call in calls.values()):
         return {}
-    readers = Counter(var for binding in bindings for var in relax.analysis.free_vars(binding.value))
-    readers.update(var for sequence in nodes_of(function, relax.SeqExpr) for var in _free_in(sequence.body))
+    readers = read_counts(function)
     items = [(binding.var, binding.value) for binding in bindings if isinstance(binding.value, relax.TupleGetItem)]
     unread = Counter(item.tuple_value for var, item in items if not readers[var])
     found: dict[Any, _Norm] = {}
@@ -174,10 +174,6 @@ def _keeps_last(call: Any, axis: int) -> bool:
     last = [shape.values[-1] for shape in shapes]
     is_same = all(isinstance(extent, tirx.IntImm) for extent in last) and int(last[0]) == int(last[1])
     return is_same and axis == len(shapes[0].values) - 1
-
-
-def _free_in(expr: Any) -> list[Any]:
-    return list(relax.analysis.free_vars(expr))
 
 
 def _is_constant_norm(call: Any) -> bool:

@@ -9,7 +9,6 @@ off the layouts of a convolution.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
@@ -19,6 +18,7 @@ import numpy as np
 import tvm
 from tvm import ir, relax
 
+from eqsat_layout.passes.read_counts import read_counts
 from eqsat_layout.tir.structural import nodes_of
 
 _SUM: Final = "relax.add"
@@ -198,9 +198,7 @@ class _Function:
     def of(cls, function: Any) -> _Function:
         bindings = nodes_of(function, relax.VarBinding)
         calls = {b.var: b.value for b in bindings if isinstance(b.value, ir.Call) and isinstance(b.value.op, ir.Op)}
-        readers = Counter(var for binding in bindings for var in relax.analysis.free_vars(binding.value))
-        readers.update(v for seq in nodes_of(function, relax.SeqExpr) for v in relax.analysis.free_vars(seq.body))
-        return cls(calls, readers)
+        return cls(calls, read_counts(function))
 
     def sums(self) -> dict[Any, _Sum]:
         """By the variable of what is no part of another sum, which takes fewer calls so."""

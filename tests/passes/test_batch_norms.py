@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 from tvm.relax import op
 
 from eqsat_layout.passes.batch_norms import fold_batch_norms
+from eqsat_layout.tir.structural import nodes_of
 
 CHANNELS = 6
 OPS = "conv", "matmul", "add", "subtract", "multiply", "batch_norm"
@@ -232,3 +233,22 @@ def test_doubles_stay_doubles() -> None:
     folded = fold_batch_norms(builder.get())
     assert counted(folded) == {"subtract": 1, "multiply": 1, "add": 1}
     assert "float32" not in folded.script()
+
+
+def test_a_convolution_whose_size_is_matched_stays_as_it_is() -> None:
+    """A ``match_cast`` reads it as well: it got what was scaled."""
+    n, rows = tirx.Var("n", "int64"), tirx.Var("rows", "int64")
+    rng = np.random.default_rng(0)
+    builder, x = relax.BlockBuilder(), relax.Var("x", relax.TensorType((n, 4, 5, 5), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            weight = relax.const(rng.uniform(-1, 1, (CHANNELS, 4, 3, 3)).astype("float32"))
+            made = builder.emit(op.nn.conv2d(x, weight))
+            matched = builder.match_cast(made, relax.TensorType([rows, CHANNELS, 3, 3], "float32"))
+            norm = builder.emit(op.nn.batch_norm(made, *constants(rng), axis=1, training=False))
+            outputs = [builder.emit_output(builder.emit(relax.TupleGetItem(norm, 0)))]
+            outputs.append(builder.emit_output(op.nn.relu(matched)))
+        builder.emit_func_output(relax.Tuple(outputs))
+    folded = fold_batch_norms(builder.get())
+    (own,) = [call for call in nodes_of(folded["main"], tvm.ir.Call) if str(call.op.name) == "relax.nn.conv2d"]
+    np.testing.assert_array_equal(own.args[1].value.numpy(), weight.value.numpy())

@@ -124,6 +124,19 @@ def test_what_others_read_stays() -> None:
     assert sum_convolutions(mod).same_as(mod)
 
 
+def test_what_a_match_cast_reads_stays() -> None:
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType(SHAPE, "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            first, second = builder.emit(conv(x, 6, 6, 1, 1)), builder.emit(conv(x, 6, 6, 1, 1))
+            cast = builder.match_cast(first, relax.TensorType(SHAPE, "float32"))
+            out = builder.emit_output(op.multiply(builder.emit(op.add(first, second)), cast))
+        builder.emit_func_output(out)
+    mod = builder.get()
+    assert sum_convolutions(mod).same_as(mod)
+
+
 def test_half_floats_stay() -> None:
     """1 + 1e-4 is 1 in half floats."""
 

@@ -65,6 +65,7 @@ def _checked(call: Any, data: Quantised, weights: Quantised) -> ByteProduct:
     numbers = signed.astype(SUM_DTYPE)
     if str(call.ty.dtype) == SUM_DTYPE and (data.scale is not None or scales is not None):
         raise Refused("scales of whole numbers")
+    _check_scales(data.scale, scales)
     low, high = BYTE_RANGES[str(data.values.ty.dtype)]
     if isinstance(data.zero, int) and not low <= data.zero <= high:
         raise Refused("a zero that is no such byte")
@@ -82,6 +83,15 @@ def _checked(call: Any, data: Quantised, weights: Quantised) -> ByteProduct:
     if scales is not None and scales.ndim:
         scales = scales.reshape(shape)
     return ByteProduct(call, data, numbers.astype(_SIGNED), scales, sums, channels)
+
+
+def _check_scales(*scales: Any) -> None:
+    """Refused where a known scale, or the product of both, times a byte may be infinite or lose bits."""
+    known = [np.abs(np.asarray(one, "float64")) for one in scales if isinstance(one, float | np.ndarray)]
+    both = known if len(known) < len(scales) else [*known, known[0] * known[1]]
+    finest, largest = np.finfo("float32").tiny, np.finfo("float32").max / _LARGEST_BYTE
+    if any(np.any((one > largest) | ((one > 0) & (one < finest))) for one in both):
+        raise Refused("scales at the ends of float32")
 
 
 def _in_words(weights: npt.NDArray[Any], axes: ProductAxes) -> tuple[npt.NDArray[Any], tuple[int, int] | None]:

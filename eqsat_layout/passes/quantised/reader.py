@@ -23,6 +23,8 @@ SUM_DTYPE: Final = "int32"
 """The type in which products of bytes are added up."""
 FLOAT_DTYPES: Final = ("float32", "float16")
 """The types of floats that bytes may stand for."""
+_HOLD_BYTES: Final = frozenset({"float16", "float32", "float64", "int16", "int32", "int64"})
+"""Types that hold every byte: one that was a bool on the way is another number."""
 _LARGEST_ZERO: Final = 256
 """A larger zero point is no quantisation of bytes."""
 _ARGUMENTS_OF_SLICE: Final = 4
@@ -204,7 +206,7 @@ class QuantisedReader:
     def _uncast(self, expr: Any) -> Any:
         """The variable of bytes that was cast or reshaped to ``expr``; ``None`` where there is no variable."""
         while not is_of_bytes(expr) and isinstance(call := self.definitions.get(expr), ir.Call):
-            if str(getattr(call.op, "name", "")) not in _CASTS:
+            if str(getattr(call.op, "name", "")) not in _CASTS or str(call.ty.dtype) not in _HOLD_BYTES:
                 break
             expr = call.args[0]
         return expr if isinstance(expr, ir.Var) else None

@@ -41,6 +41,7 @@ def _signed(function: Any) -> set[Any]:
         b.var for b in bindings if b.var in found and isinstance(b.var, relax.DataflowVar) and _has_signed_zero(b.value)
     }
     others = [b.value for b in bindings if not is_call(b.value, "relax.dequantize") or not _has_signed_zero(b.value)]
+    others += [cast.value for cast in nodes_of(function, relax.MatchCast)]
     others += [sequence.body for sequence in nodes_of(function, relax.SeqExpr)]
     return found - {var for other in others for var in relax.analysis.free_vars(other)}
 

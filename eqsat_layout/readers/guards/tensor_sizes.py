@@ -19,6 +19,9 @@ MOST_BYTES: Final = 1 << 40
 MOST_AXES: Final = 64
 """As NumPy has them."""
 
+_FORWARDS: Final = ("strides", "dilation", "pool_size")
+"""What convolutions and pools call sizes and steps of windows."""
+
 MOST_PARTS: Final = 1 << 14
 """Of a tuple, as large as those of all weights of a network: TVM's time grows with their square where all are used."""
 
@@ -33,6 +36,17 @@ def check_tensors(mod: tvm.IRModule) -> None:
         if isinstance(function, relax.Function):
             for var in nodes_of(function, tvm.ir.Var):
                 check_type(var.ty, f"{var.name} of {name.name_hint}")
+            for call in nodes_of(function, tvm.ir.Call):
+                _check_windows(call, str(name.name_hint))
+
+
+def _check_windows(call: Any, function: str) -> None:
+    """Steps of windows go forwards: where they do not, TVM's kernels read what lies before the tensor."""
+    for word in _FORWARDS:
+        steps = getattr(call.attrs, word, None) if isinstance(call.op, tvm.ir.Op) else None
+        if steps is not None and any(int(step) < 1 for step in steps if isinstance(step, int | tvm.tirx.IntImm)):
+            numbers = ", ".join(map(str, steps))
+            raise UnsafeTensorError(f"{call.op.name} of {function} has {word} of {numbers}, which are no sizes")
 
 
 def check_type(ty: Any, what: str) -> None:

@@ -62,6 +62,9 @@ def check_order(graph: Any, known: Iterable[str] = ()) -> None:
             raise EqsatError(f"{what} holds a sparse tensor, which is not known here")
         if len(node.output) > MOST_RESULTS:
             raise EqsatError(f"{what} has {len(node.output)} results, more than {MOST_RESULTS}")
+        said = next((int(attribute.i) for attribute in node.attribute if attribute.name == "num_outputs"), None)
+        if said not in (None, len(node.output)):  # ONNX's own inference makes as many as it says
+            raise EqsatError(f"{what} says num_outputs={said}, and has {len(node.output)} results")
         twice = next((name for name in node.output if name and name in own), None)
         if twice is not None:
             raise EqsatError(f"{what} makes {twice!r}, which is made already")

@@ -16,6 +16,9 @@ from eqsat_layout.errors import EqsatError
 from eqsat_layout.readers.layers.resampling import Filter, resampled
 from eqsat_layout.readers.layers.resizing import cropped, extended
 
+_MOST: Final = 1 << 26
+"""Numbers that say where the elements of a result lie, and how much each counts."""
+
 
 def as_resize(inputs: Any, attributes: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     """Inputs and attributes of the ``Resize`` that an ``Upsample`` is."""
@@ -55,6 +58,8 @@ def by_rows(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any]
     where = attributes.get("coordinate_transformation_mode", b"half_pixel").decode()
     given = enumerate(zip(map(int, inputs[0].ty.shape.values), sizes, scales, strict=True))
     changed = [(axis, extent, size, scale) for axis, (extent, size, scale) in given if size != extent or scale != 1]
+    if max((size * (1 if kind == "nearest" else extent) for _, extent, size, _ in changed), default=0) > _MOST:
+        raise EqsatError(f"a Resize to {' x '.join(map(str, sizes))} is not done by rows: more than {_MOST} numbers")
     if kind == "nearest":
         made, rounding = inputs[0], attributes.get("nearest_mode", b"round_prefer_floor").decode()
         for axis, extent, size, scale in changed:

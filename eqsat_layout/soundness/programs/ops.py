@@ -15,6 +15,7 @@ from tvm import relax, tirx
 from tvm.relax import op as R
 
 from eqsat_layout.soundness.programs.ops_nn import NETWORK_KINDS
+from eqsat_layout.soundness.programs.ops_quantised import BYTE_KINDS
 from eqsat_layout.soundness.programs.ops_schema import SCHEMA_KINDS
 from eqsat_layout.soundness.programs.ops_structure import LAYER_KINDS, STRUCTURE_KINDS, SYMBOLIC_KINDS, call
 from eqsat_layout.soundness.programs.ops_tir import TIR_KINDS
@@ -41,6 +42,8 @@ def kinds_for(w: FunctionWriter, x: Any) -> dict[Step, int]:
         kinds |= TIR_KINDS | LAYER_KINDS
     if dtype_of(x) in ("float32", "float16"):
         kinds |= NETWORK_KINDS
+    if dtype_of(x) in ("float32", "float16", "uint8", "int8"):
+        kinds |= BYTE_KINDS
     return kinds if w.depth < 2 else {k: n for k, n in kinds.items() if k is not call}
 
 

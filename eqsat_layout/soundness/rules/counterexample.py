@@ -14,6 +14,7 @@ import numpy as np
 
 from eqsat_layout.egraph.expressions import Expr, show
 from eqsat_layout.egraph.rule_forms import Rule
+from eqsat_layout.graph.op_calls import attributes_of, defaults_of
 from eqsat_layout.maps import IndexMap
 from eqsat_layout.soundness.rules.bits import same_bits
 from eqsat_layout.soundness.rules.model import RuleModel
@@ -43,7 +44,7 @@ def describe(
     lines = [f"{rule.file}:{rule.line}: rule {rule.name!r} is not sound", f"  {show(action)}: {why}", "with"]
     for name, value in scope.items():
         lines.append(f"  {name} = {names.value(value, sorts.get(name))}")
-    lines += [f"  {show(part)} = {array.shape[1:]} {elements(array[world])}" for part, array in sides]
+    lines += [f"  {show(part)} = {_tensor(array, world)}" for part, array in sides]
     tensors = names.lines()
     lines += ["where", *(f"  {line}" for line in tensors)] if tensors else []
     lines += tainted(rule, model.base)
@@ -81,15 +82,15 @@ class _Namer:
         if number not in self._lines:
             made = self._made_by(self._model.values.made_by[number])
             value = self._model.values.tensors[number]
-            shape = "tuple" if isinstance(value, tuple) else f"{value.shape[1:]} {elements(value[self._world])}"
-            self._lines[number] = f"t{number} = {made}: {shape}"
+            shown = "tuple" if isinstance(value, tuple) else _tensor(value, self._world)
+            self._lines[number] = f"t{number} = {made}: {shown}"
         return f"t{number}"
 
     def _made_by(self, how: tuple[Any, ...]) -> str:
         kind, *rest = how
         if kind == "Op":
-            operands = ", ".join(map(self.tensor, rest[1]))
-            return f"{_named(self._model, rest[0])}({operands})"
+            words = [*map(self.tensor, rest[1]), *_attributes(self._model, rest[0])]
+            return f"{_named(self._model, rest[0])}({', '.join(words)})"
         if kind == "Result":
             return f"result {rest[0]} of {self._made_by(rest[1])}"
         if kind == "window":
@@ -106,6 +107,21 @@ def _named(model: RuleModel, name: str) -> str:
         return signature.name
     fmt = model.values.names.formats.get(name)
     return f"{name!r}, the format {fmt}" if fmt is not None else name
+
+
+def _attributes(model: RuleModel, name: str) -> list[str]:
+    """The attributes of an op that are not as if nothing were said of them, as ``name=value``."""
+    signature = model.values.signatures.get(name)
+    found = None if signature is None else attributes_of(signature.template)
+    if signature is None or not found:
+        return []
+    unsaid = defaults_of(signature.template, found)
+    return [f"{key}={value!r}" for key, value in found.items() if key not in unsaid]
+
+
+def _tensor(array: np.ndarray[Any, Any], world: int) -> str:
+    """Its type and elements, in one world."""
+    return f"{array.shape[1:]} {array.dtype} {elements(array[world])}"
 
 
 def elements(array: np.ndarray[Any, Any]) -> str:

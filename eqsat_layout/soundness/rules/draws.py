@@ -125,7 +125,8 @@ class ArgumentDraw:
             return rng.choice(_NUMBERS)
         if hint is tvm.ir.Expr:
             return self._row(_POSITIONS)
-        return self._numbers(typing.get_args(hint))
+        numbers = self._numbers(typing.get_args(hint))
+        return [max(1, n) for n in numbers] if _is_size(parameter.default) else numbers
 
     def _one_of(self, parameter: Parameter, options: Sequence[Any]) -> Any:
         rng = self._rng
@@ -179,6 +180,12 @@ class ArgumentDraw:
                 term += letter
             terms.append(term)
         return f"{','.join(terms)}->{''.join(rng.sample(list(extents), rng.randrange(len(extents) + 1)))}"
+
+
+def _is_size(default: Any) -> bool:
+    """Whether a parameter with this default counts elements: windows and strides, of which TVM takes 0 too."""
+    numbers = default if isinstance(default, tuple | list) else [default]
+    return bool(numbers) and all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in numbers)
 
 
 def _with_other_axis(shape: Sequence[Any], extent: Any, rng: random.Random) -> list[Any]:

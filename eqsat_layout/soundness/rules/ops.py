@@ -216,6 +216,19 @@ def of_other_numbers(name: str) -> tuple[OpCall, ...]:
     return tuple(found)
 
 
+@cache
+def of_other_lengths(name: str) -> tuple[OpCall, ...]:
+    """Calls that TVM takes with other extents of two operands behind the first one, and with the same result: there may
+    be more keys and values than queries."""
+    usual, rng = usual_call(name), random.Random(name)
+    if usual is None or len(usual.operands) < 3:
+        return ()
+    first, *rest = usual.operands
+    types = (others for others in _nearly(rest) if sum(a != b for a, b in zip(others, rest, strict=True)) > 1)
+    tried = (drawn(name, [first, *others], rng, exact=True, kept=usual.values) for others in types)
+    return tuple(islice((call for call in tried if call.made == usual.made and not unusable(call)), 2))
+
+
 def _nearly(types: Sequence[TensorType]) -> Iterator[list[TensorType]]:
     """The types, and those with one extent, or that and another one, twice or half as large."""
     yield list(types)

@@ -19,7 +19,7 @@ from eqsat_layout.graph.graph import TensorType
 from eqsat_layout.graph.op_calls import parameters
 from eqsat_layout.soundness.rules.body_searches import is_text
 from eqsat_layout.soundness.rules.fitting_parts import Shape, Type
-from eqsat_layout.soundness.rules.ops import of_other_numbers, of_other_ranks, usual_call
+from eqsat_layout.soundness.rules.ops import of_other_lengths, of_other_numbers, of_other_ranks, usual_call
 from eqsat_layout.soundness.rules.schema import KEPT, LARGEST, LARGEST_RANK, OpCall, drawn, random_type, takes
 
 _LIKE_ANOTHER = 0.7
@@ -30,7 +30,8 @@ _AS_ELSEWHERE = 0.85
 _SCALED = 0.6
 """How often these have other extents."""
 _OTHER_RANK = 0.4
-"""How often that call is one of another rank, or with another number: much is true of one rank, or one group."""
+"""How often that call is one of another rank, or with another number or length: much is true of one rank, or one
+group, or where there are as many keys as queries."""
 _AS_AROUND = 0.3
 """How often an operand of which nothing is known is as another term of the body, or has the same elements: what
 broadcasts one way or another."""
@@ -78,7 +79,8 @@ class SimilarCalls:
             first = _rearranged(rng.choice(body.around), rng)
         usual = usual_call(text) if body.is_named and rng.random() < _AS_ELSEWHERE else None
         if usual is not None and rng.random() < _OTHER_RANK:
-            usual = rng.choice([usual, *rng.choice((of_other_ranks, of_other_numbers))(text)])
+            ways = (of_other_ranks, of_other_numbers, *([of_other_lengths] if of_other_lengths(text) else []))
+            usual = rng.choice([usual, *rng.choice(ways)(text)])
         if usual is not None and exact and len(usual.operands) != len(known) and takes(text, len(known)):
             usual = usual_call(text, len(known)) or usual
         if usual is not None and rng.random() < 0.5:

@@ -7,7 +7,7 @@ Equal values are one: a tensor is its number.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -135,7 +135,11 @@ class Values:
         arrays = [self.array(x) for x in operands]
         expected = [(t.shape, np.dtype(t.dtype)) for t in signature.operands if t is not None]
         if [(a.shape[1:], a.dtype) for a in arrays] != expected:
-            raise IllTypedError(f"{signature.name} does not take these operands")
+            taken, given = _types(expected), _types((a.shape[1:], a.dtype) for a in arrays)
+            raise IllTypedError(
+                f"{signature.name} does not take these operands: it is an op on {taken}, they are {given}; "
+                "(Make k ..) makes one for others"
+            )
         try:
             results = run_op(signature, arrays, self.interpreters)
         except InterpreterError as error:  # an index that is out of bounds
@@ -291,3 +295,7 @@ def pick(operands: Sequence[Any], index: int) -> Any:
     if not 0 <= index < len(operands):
         raise IllTypedError(f"no operand {index}")
     return operands[index]
+
+
+def _types(types: Iterable[tuple[tuple[Any, ...], Any]]) -> str:
+    return "(" + ", ".join(f"{shape} {dtype}" for shape, dtype in types) + ")"

@@ -11,7 +11,7 @@ import tvm
 from effort import tries
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tvm import relax
+from tvm import relax, tirx
 from tvm.relax import op
 
 from eqsat_layout.notes import Notes
@@ -235,6 +235,26 @@ def test_signed_bytes_that_are_a_result() -> None:
     relax.analysis.well_formed(multiply_bytes(module_of((1, 4), body)))
 
 
+def test_signed_bytes_whose_size_is_matched() -> None:
+    """They became unsigned ones, and a program that was right ended in an error."""
+    n, rows = tirx.Var("n", "int64"), tirx.Var("rows", "int64")
+    builder, x = relax.BlockBuilder(), relax.Var("x", relax.TensorType((n, 8), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            both = number(0.05), number(3, "int8")
+            values = builder.emit(op.quantize(x, *both, axis=1, out_dtype="int8"))
+            matched = builder.match_cast(values, relax.TensorType([rows, 8], "int8"))
+            first = builder.emit_output(op.astype(matched, "float32"))
+            product = op.matmul(stands_for(builder.emit, values, *both), weights(builder.emit, 8, 4))
+            second = builder.emit_output(product)
+        builder.emit_func_output(relax.Tuple([first, second]))
+    written = multiply_bytes(builder.get())
+    assert products_of(written) == 1
+    machine = relax.VirtualMachine(tvm.compile(written, target="llvm"), tvm.cpu())
+    found = machine["main"](tvm.runtime.tensor(np.array([[-3.0, -1, 0, 1, 2, 3, 4, 90]], "float32")))[0].numpy()
+    np.testing.assert_array_equal(found, [[-57, -17, 3, 23, 43, 63, 83, 127]])
+
+
 def test_bytes_that_come_from_outside() -> None:
     def body(emit: Emit, x: Any) -> Any:
         data = stands_for(emit, x, number(0.1), number(7, "uint8"))
@@ -299,6 +319,23 @@ def _scaled_by_data(emit: Emit, x: Any) -> Any:
     return op.matmul(rounded(emit, x), own)
 
 
+def _with_a_zero_that_was_a_bool(emit: Emit, x: Any) -> Any:
+    own = emit(op.astype(emit(op.astype(emit(op.max(x)), "uint8")), "bool"))
+    data = emit(op.subtract(emit(op.astype(quantised(emit, x), "float32")), emit(op.astype(own, "float32"))))
+    return op.matmul(data, weights(emit, 8, 4))
+
+
+def _with_scales(data: float, own: float) -> Callable[[Emit, Any], Any]:
+    """Bytes times them overflow, or their product vanishes."""
+
+    def body(emit: Emit, x: Any) -> Any:
+        return op.matmul(
+            stands_for(emit, quantised(emit, x), number(data), number(3, "uint8")), weights(emit, 8, 4, scale=own)
+        )
+
+    return body
+
+
 def _with_a_large_zero(zero: int, dtype: str) -> Callable[[Emit, Any], Any]:
     def body(emit: Emit, x: Any) -> Any:
         both = number(0.05), relax.const(zero, "int32")
@@ -317,6 +354,10 @@ def _with_a_large_zero(zero: int, dtype: str) -> Callable[[Emit, Any], Any]:
         _scaled_by_data,
         _with_a_large_zero(256, "uint8"),
         _with_a_large_zero(200, "int8"),
+        _with_a_zero_that_was_a_bool,
+        _with_scales(0.0, 3e38),
+        _with_scales(1e-22, 1e-22),
+        _with_scales(1e30, 1e30),
     ],
 )
 def test_what_bytes_do_not_stand_for(body: Callable[[Emit, Any], Any]) -> None:

@@ -147,6 +147,17 @@ GRAPHS: dict[str, tuple[list[Any], dict[str, Any], str]] = {
         {},
         r"node 'bad' \(Relu\) is of the domain 'com.example', which is not known here",
     ),
+    "a split into billions of parts": ([node("Split", ["x"], num_outputs=1 << 31, axis=1)], {}, "and has 1 results"),
+    "a resize to billions": (
+        [node("Reshape", ["x", "s"], ["r"], "first"), node("Resize", ["r", "", "", "z"])],
+        {"s": np.array([1, 1, 2, 3]), "z": np.array([1, 1, (1 << 31) - 1, 3])},
+        "is not done by rows",
+    ),
+    "windows that go backwards": (
+        [node("Reshape", ["x", "s"], ["r"], "first"), node("MaxPool", ["r"], kernel_shape=[1, 1], strides=[-1, 1])],
+        {"s": np.array([1, 1, 2, 3])},
+        "strides of -1, 1",
+    ),
     "a type that there is not": ([node("Cast", ["x"], to=99)], {}, r"node 'bad' \(Cast\): "),
     "an op that there is not": ([node("Frobnicate", ["x"])], {}, "Frobnicate"),
 }

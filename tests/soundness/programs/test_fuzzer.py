@@ -28,6 +28,7 @@ from eqsat_layout.soundness.programs.generator import RandomProgram, make_progra
 from eqsat_layout.soundness.programs.jobs import Worker
 from eqsat_layout.soundness.programs.ops import ANY_KINDS, FLOAT_KINDS
 from eqsat_layout.soundness.programs.ops_nn import NETWORK_KINDS
+from eqsat_layout.soundness.programs.ops_quantised import BYTE_KINDS
 from eqsat_layout.soundness.programs.ops_schema import SCHEMA_KINDS
 from eqsat_layout.soundness.programs.ops_structure import LAYER_KINDS, STRUCTURE_KINDS, SYMBOLIC_KINDS
 from eqsat_layout.soundness.programs.ops_tir import TIR_KINDS
@@ -62,7 +63,7 @@ def test_every_family_of_ops_occurs_and_every_program_is_well_formed(many: list[
         relax.analysis.well_formed(made.module)
         found.update(made.kinds)
     kinds = ANY_KINDS | FLOAT_KINDS | NETWORK_KINDS | TIR_KINDS | SCHEMA_KINDS
-    kinds |= STRUCTURE_KINDS | SYMBOLIC_KINDS | LAYER_KINDS
+    kinds |= STRUCTURE_KINDS | SYMBOLIC_KINDS | LAYER_KINDS | BYTE_KINDS
     assert {kind.__name__ for kind in kinds} == set(found)
 
 
