@@ -8,8 +8,10 @@ run along, and which reduced one is its partner in the operand that the previous
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from eqsat_layout.errors import LayoutError
 from eqsat_layout.maps import Digit, Extent, Format, IndexMap, Padding
@@ -301,10 +303,25 @@ def _is_shared(block: Block, variable: int) -> bool:
     return windows and block.extents[variable] != 1 and all(variable in axes for axes in plain)
 
 
+_MOST_COMBINATIONS: Final = 64
+"""Of formats of a contraction's operands and result: four of each of three."""
+
+
 def free_formats(known: Sequence[Sequence[Format]], number: int, fmt: Format) -> Iterator[tuple[Format, ...]]:
-    """The combinations of known formats, one list per buffer, in which buffer ``number`` has ``fmt``."""
+    """The combinations of known formats, one list per buffer, in which buffer ``number`` has ``fmt``.
+
+    Where these are many, buffers of one shape are all in one format: nine taps of a window that are added up.
+    """
     choices = [[fmt] if i == number else list(own) for i, own in enumerate(known)]
-    yield from itertools.product(*choices)
+    if math.prod(map(len, choices)) <= _MOST_COMBINATIONS:
+        yield from itertools.product(*choices)
+        return
+    shapes = [own[0].shape if own else () for own in known]
+    kinds = list(dict.fromkeys(shapes))
+    common = [[f for f in dict.fromkeys(itertools.chain(*known)) if f.shape == shape] for shape in kinds]
+    common[kinds.index(fmt.shape)] = [fmt]
+    for chosen in itertools.islice(itertools.product(*common), _MOST_COMBINATIONS):
+        yield tuple(chosen[kinds.index(shape)] for shape in shapes)
 
 
 def moves_whole_axes(fmt: Format) -> bool:
