@@ -165,7 +165,8 @@ class Roofline:
                 copied = sum(fmt.elements(self.symbolic_extent) for _, fmt in heavy.strided)
                 copied += _BORDER * sum(fmt.elements(self.symbolic_extent) for _, fmt in heavy.padded)
         work = computation.flops * padded_work(computation, operands, results) / (self.flops * efficiency)
-        return work + (self.phase or 0.0) * copied
+        looked_up = self.gather * heavy.block.iterations if heavy is not None and heavy.is_looked_up else 0.0
+        return work + (self.phase or 0.0) * copied + looked_up
 
     def _valid_bytes(self, tensor: TensorType, fmt: Format) -> float:
         """What has to be read of a tensor: padding is not, but what shares cache lines with elements comes along."""

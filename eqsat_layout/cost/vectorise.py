@@ -82,6 +82,8 @@ class Heaviest:
                 is_short = block.is_contraction and block.extents[variable] == extent < lanes
                 share *= _ALONE if is_short and not self._is_shared(read, fmt, variable) else 1.0
                 continue
+            if moved is None and not block.is_contraction:
+                continue  # its elements are looked up one by one, see is_looked_up
             if moved is None or self._moved(read, fmt, variable, stride, count - 1) != moved * (count - 1):
                 half = count // 2
                 in_halves = moved == 1 and self._moved(read, fmt, variable, stride, half - 1) == half - 1 > 0
@@ -94,6 +96,14 @@ class Heaviest:
             else:
                 share = min(share, _STRIDED if moved == 2 else _GATHERED)
         return max(dots, share * (_FAR if self._far else 1.0))
+
+    @property
+    def is_looked_up(self) -> bool:
+        """Lanes lie where numbers say that are no sums of digits: those of a resize along its rows."""
+        if self.step is None or self.block.is_contraction:
+            return False
+        variable, stride, _ = self.step
+        return any(address_step(self.block, read, fmt, variable, stride, 1) is None for read, fmt in self.reads)
 
     @cached_property
     def is_in_words(self) -> bool:
