@@ -109,6 +109,12 @@ class IndexMap:
         (digits,) = _canonical([[d for digits in self.dims for d in digits]])
         return digits
 
+    @property
+    def with_whole_axes(self) -> IndexMap:
+        """The permutation in which axes have the order of their lowest digits: what is innermost stays there."""
+        places = {digit.axis: place for place, digit in enumerate(self.flat_digits)}
+        return IndexMap.permutation(self.shape, sorted(range(len(self.shape)), key=lambda axis: places.get(axis, -1)))
+
     @cached_property
     def is_identity(self) -> bool:
         """Physical indices are the logical ones, axis by axis."""

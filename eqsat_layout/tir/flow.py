@@ -113,7 +113,11 @@ def complete(computation: Computation, operands: Sequence[Format | None], result
             _check_shape(computation, number, fmt)
             given[number] = fmt
     maps = {number: fmt.index_map for number, fmt in given.items() if not fmt.is_padded}
+    whole = {number: index_map.with_whole_axes for number, index_map in maps.items()}
     _MapSpread(computation, maps, Placing.LAST, strict=False).run()
+    if any(number not in maps for number in computation.internal):  # axes that are cut get no border
+        _MapSpread(computation, whole, Placing.LAST, strict=False).run()
+        maps |= {n: whole[n] for n in computation.internal if n in whole and n not in maps}
     if not any(fmt.is_padded for fmt in given.values()):
         return _flow(computation, _formats(computation, maps, {}) | given)
     return _flow(computation, _completed(computation, maps, given))

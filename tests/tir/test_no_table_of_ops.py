@@ -17,7 +17,7 @@ OPERATORS = frozenset(name.removeprefix("relax.") for name in ir.Op.list_op_name
 NAMES = OPERATORS | {name.rpartition(".")[2] for name in OPERATORS}
 OTHER_WORDS = frozenset(("min", "max", "pad"))
 """Functions of sizes, and a border in an error message."""
-SCALAR_FUNCTIONS = ROOM / "scalars.py"
+SCALAR_FUNCTIONS = ROOM / "scalar_functions.py"
 """It names functions of numbers, which are nodes and intrinsics of TIR, and some share their names with operators."""
 
 
