@@ -151,11 +151,11 @@ def _say_worst(found: dict[str, Network], count: int, console: Console) -> None:
     table = Table(title="kernels that are off most", title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("network", no_wrap=True)
     for column in ("share", "us", "modelled", "factor"):
-        table.add_column(column, justify="right", no_wrap=True)
-    table.add_column("ops, and operands", no_wrap=True, max_width=WIDTH - 60)
+        table.add_column(column, justify="right", no_wrap=True, min_width=8)
+    table.add_column("ops, and operands", no_wrap=True, max_width=WIDTH - 80)
     rows = [(k, n, network.measured) for n, network in found.items() for k in network.kernels if k.is_off]
     for k, name, total in sorted(rows, key=lambda row: -abs(row[0].measured - row[0].modelled) / row[2])[:count]:
-        cells = (f"{k.measured / total:.1%}", f"{k.measured:.1f}", f"{k.modelled:.1f}", f"{k.factor:.2f}")
+        cells = (f"{k.measured / total:.1%}", f"{k.measured:.1f}", f"{k.modelled:.1f}", f"{min(k.factor, 999):.2f}")
         table.add_row(name, *cells, f"{k.ops}  {k.shapes}")
     console.print(table, highlight=False)
 
