@@ -74,7 +74,8 @@ class Heaviest:
         if self.step is None:
             return max(dots, _GATHERED)
         variable, stride, extent = self.step
-        share = extent / (math.ceil(extent / lanes) * lanes)
+        row = extent if block.is_contraction else max(extent, self.run)  # a kernel that streams goes on in the next row
+        share = row / (math.ceil(row / lanes) * lanes)
         count = min(extent, lanes)
         for read, fmt in self.reads:
             moved = self._moved(read, fmt, variable, stride, 1)

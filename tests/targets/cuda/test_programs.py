@@ -98,9 +98,9 @@ def test_an_opaque_kernel_runs_in_one_thread() -> None:
         for i in range(64):
             with T.sblock("o"):
                 j = T.axis.opaque(64, i)
-                T.reads(x[0:64])
+                T.reads(x[0:64], y[0:64])
                 T.writes(y[0:64])
-                y[j * 5 % 64] = x[63 - j]
+                y[j * 5 % 64] = x[63 - j] + T.if_then_else(j > 0, y[0] * T.float32(0.5), T.float32(0.0))
 
     def body(builder: Any, x: Any) -> Any:
         func = builder.add_func(opaque, "opaque")

@@ -68,7 +68,7 @@ def test_a_chain_runs_in_images_with_its_epilogues_fused() -> None:
 def test_three_readers_share_one_copy() -> None:
     def body(builder: Any, x: Any) -> Any:
         a, b, c = (conv(builder, x, seed) for seed in range(3))
-        return builder.emit(op.add(builder.emit(op.add(a, b)), c))
+        return builder.emit(op.multiply(builder.emit(op.multiply(a, b)), c))  # their sum would be one convolution
 
     found = check(program(body, SIZE))
     (function,) = found.plan.functions
@@ -149,10 +149,12 @@ def test_an_opaque_kernel_reads_and_writes_buffers() -> None:
         for i in range(6272):
             with T.sblock("o"):
                 j = T.axis.opaque(6272, i)
-                T.reads(x[0:1, 0:32, 0:14, 0:14])
+                T.reads(x[0:1, 0:32, 0:14, 0:14], y[0:1, 0:32, 0:14, 0:14])
                 T.writes(y[0:1, 0:32, 0:14, 0:14])
                 k: T.let = j * 5 % 6272
-                y[0, k // 196, k % 196 // 14, k % 14] = x[0, 31 - k // 196, k % 196 // 14, k % 14]
+                y[0, k // 196, k % 196 // 14, k % 14] = x[0, 31 - k // 196, k % 196 // 14, k % 14] + T.if_then_else(
+                    j > 0, y[0, 0, 0, 0] * T.float32(0.5), T.float32(0.0)
+                )
 
     def body(builder: Any, x: Any) -> Any:
         func = builder.add_func(opaque, "opaque")
