@@ -218,21 +218,24 @@ def of_other_numbers(name: str) -> tuple[OpCall, ...]:
 
 @cache
 def of_other_lengths(name: str) -> tuple[OpCall, ...]:
-    """Calls that TVM takes with other extents of two operands behind the first one, that have to be alike, and with the
-    same result: there may be more keys and values than queries."""
+    """Calls that TVM takes with other extents of two operands behind the first one, and with the same result: there may
+    be more keys and values than queries. Not of what broadcasts."""
     usual, rng = usual_call(name), random.Random(name)
-    if usual is None or len(usual.operands) < 3:
+    if usual is None or len(usual.operands) < 3 or _broadcasts(usual):
         return ()
     first, *rest = usual.operands
+    types = (others for others in _nearly(rest) if sum(a != b for a, b in zip(others, rest, strict=True)) > 1)
+    tried = (drawn(name, [first, *others], rng, exact=True, kept=usual.values) for others in types)
+    return tuple(islice((call for call in tried if call.made == usual.made and not unusable(call)), 2))
 
-    def taken(changed: int) -> Iterator[OpCall]:
-        types = (
-            others for others in _nearly(rest) if sum(a != b for a, b in zip(others, rest, strict=True)) == changed
-        )
-        tried = (drawn(name, [first, *others], rng, exact=True, kept=usual.values) for others in types)
-        return (call for call in tried if call.made == usual.made and not unusable(call))
 
-    return () if any(True for _ in taken(1)) else tuple(islice(taken(2), 2))
+def _broadcasts(call: OpCall) -> bool:
+    """The result has the shape that all operands have together."""
+    try:
+        shape = np.broadcast_shapes(*[tuple(map(int, ty.shape)) for ty in call.operands])
+    except ValueError:
+        return False
+    return isinstance(call.made, TensorType) and tuple(map(int, call.made.shape)) == shape
 
 
 def _nearly(types: Sequence[TensorType]) -> Iterator[list[TensorType]]:
