@@ -14,8 +14,8 @@ from tvm import relax
 from tvm.relax import op as R
 
 import eqsat_layout
-from eqsat_layout.graph import legalize as legalize_module
 from eqsat_layout.graph.legalize import legalize
+from eqsat_layout.graph.packed_convolution import PackedConvolution
 from eqsat_layout.graph.signatures import legalise_calls
 from eqsat_layout.maps import index_map_from_names
 from eqsat_layout.targets.schedules.stages import new_schedule, stages_of
@@ -156,7 +156,7 @@ def test_a_fault_in_our_own_legalisation_is_not_taken_for_a_refusal(make_module,
 
     mod = make_module(body, (1, 2, 8, 8, 4), (2, 2, 3, 3, 4, 4))
     assert "call_tir" in legalize(mod)["main"].script(show_meta=False)
-    monkeypatch.setattr(legalize_module._Convolution, "compute", broken)
+    monkeypatch.setattr(PackedConvolution, "compute", broken)
     with pytest.raises(KeyError, match="a slip"):
         legalize(mod)
 
