@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -130,7 +131,10 @@ def test_what_is_written_by_a_mask() -> None:
 
 
 def test_windows_that_are_moved_and_boxes() -> None:
-    vision = pytest.importorskip("torchvision")
+    try:
+        vision = importlib.import_module("torchvision")
+    except (ImportError, RuntimeError) as error:  # one for another torch lacks the ops of detectors
+        pytest.skip(str(error))
 
     def function(x: Any, weight: Any, offset: Any, mask: Any, boxes: Any) -> Any:
         deform = vision.ops.deform_conv2d
