@@ -204,8 +204,9 @@ class _Contraction:
 
     def _is_partner_last(self, operands: Sequence[Format | None], weight: int) -> bool:
         """Neighbours in the data are of one place and differ in the partner."""
-        last = [f.index_map.flat_digits[-1] for i, f in enumerate(operands) if f is not None and i != weight]
-        return self.partner is not None and self.block.extents[self.partner] in [digit.extent for digit in last]
+        last = [f.index_map.flat_digits[-1:] for i, f in enumerate(operands) if f is not None and i != weight]
+        extents = [digit.extent for digits in last for digit in digits]  # none of a tensor of one element
+        return self.partner is not None and self.block.extents[self.partner] in extents
 
     def _packed(self, read: Access, block: int, data_block: int, *, is_last: bool) -> Format:
         """The lanes last, in ``block``; the partner's ``data_block`` before them.

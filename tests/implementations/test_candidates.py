@@ -360,3 +360,9 @@ def test_taps_of_a_window_are_in_one_format():
 def test_a_convolution_of_few_numbers_is_planned():
     mod = program(lambda b, x: b.emit(op.nn.conv2d(x, constant(3, 2, 3, 3), padding=3)), (1, 2, 3, 1))
     assert eqsat_layout.plan(mod, AVX2).gap == 0
+
+
+def test_data_of_one_element_have_candidates():
+    """The data's last digit was asked for, and there is none: planning ended with an IndexError."""
+    mod = program(lambda b, x: b.emit(op.nn.conv1d(x, constant(4, 1, 3), padding=[0, 2])), (1, 1, 1))
+    assert eqsat_layout.plan(mod, AVX2).gap == 0
