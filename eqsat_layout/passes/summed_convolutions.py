@@ -9,7 +9,7 @@ off the layouts of a convolution.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import Any, Final
@@ -19,7 +19,7 @@ import tvm
 from tvm import ir, relax
 
 from eqsat_layout.passes.read_counts import read_counts
-from eqsat_layout.tir.structural import nodes_of
+from eqsat_layout.tir.structural import nodes_of, with_relax_functions
 
 _SUM: Final = "relax.add"
 _DIFFERENCE: Final = "relax.subtract"
@@ -29,14 +29,12 @@ _PRECISE: Final = ("float32", "float64")
 
 def sum_convolutions(mod: tvm.IRModule) -> tvm.IRModule:
     """``mod`` itself where there is no such sum."""
-    changed: dict[Any, Any] = {}
-    for name, function in mod.functions_items():
-        sums = _Function.of(function).sums() if isinstance(function, relax.Function) else {}
-        if sums:
-            changed[name] = _Writer(mod, sums).visit_expr(function)
-    if not changed:
-        return mod
-    return tvm.IRModule({**dict(mod.functions_items()), **changed}, attrs=mod.attrs, global_infos=mod.global_infos)
+
+    def changed(function: Any) -> Any:
+        sums = _Function.of(function).sums()
+        return _Writer(mod, sums).visit_expr(function) if sums else function
+
+    return with_relax_functions(mod, changed)
 
 
 @dataclass(frozen=True)
@@ -87,12 +85,10 @@ class _Convolution:
 
     def by_channel(self, constant: Any) -> Any:
         """The number of each channel in what is added to the result, or multiplies it; ``None`` if it has others."""
-        rank, axis = int(self.call.ty.ndim), self.channel_axis
-        shape = (*[1] * (rank - constant.ndim), *constant.shape)
-        if any(size != 1 for number, size in enumerate(shape) if number != axis) or shape[axis] not in (
-            1,
-            self.channels,
-        ):
+        shape = [1] * int(self.call.ty.ndim)
+        shape[len(shape) - constant.ndim :] = constant.shape
+        count = shape.pop(self.channel_axis)
+        if count not in (1, self.channels) or any(size != 1 for size in shape):
             return None
         return np.broadcast_to(constant.astype("float64").reshape(-1), (self.channels,))
 
@@ -122,15 +118,11 @@ class _Convolution:
         places are others."""
         wanted = [(0, 0)] * self.weights.ndim
         for number, axis in enumerate(self.window):
-            room = other.weights.shape[axis] - self.weights.shape[axis]
-            sides = [theirs - ours for ours, theirs in zip(self.pads[number], other.pads[number], strict=True)]
-            if (
-                room < 0
-                or sum(sides) != room * self.steps[number]
-                or any(s % self.steps[number] or s < 0 for s in sides)
-            ):
+            step, room = self.steps[number], other.weights.shape[axis] - self.weights.shape[axis]
+            before, behind = (theirs - own for own, theirs in zip(self.pads[number], other.pads[number], strict=True))
+            if before + behind != room * step or min(before, behind) < 0 or before % step:
                 return None
-            wanted[axis] = (sides[0] // self.steps[number], sides[1] // self.steps[number])
+            wanted[axis] = (before // step, behind // step)
         shape = [1] * self.weights.ndim
         shape[self.layout.index("O")] = -1
         return np.pad(self.weights * factor.reshape(shape), wanted)
@@ -159,10 +151,11 @@ class _Convolution:
 
 @dataclass(frozen=True)
 class _Term:
-    """What is added up: ``value`` times ``factor`` of each channel."""
+    """What is added up: ``value`` times ``factor`` of each channel. ``is_step``: it may be a sum itself."""
 
     value: Any
     factor: Any
+    is_step: bool = False
 
     @property
     def is_plain(self) -> bool:
@@ -183,7 +176,7 @@ class _Sum:
     @property
     def size(self) -> int:
         """Calls that it takes."""
-        parts = len(self.convolutions) + len(self.terms) + bool(self.constant is not None)
+        parts = len(self.convolutions) + len(self.terms) + (self.constant is not None)
         return parts - 1 + len(self.convolutions) + sum(not term.is_plain for term in self.terms)
 
 
@@ -221,25 +214,40 @@ class _Function:
         beside = next(iter(known.values()), None)
         if beside is None or any(one.channel_axis != beside.channel_axis for one in known.values()):
             return None
-        steps: list[Any] = []
-        terms = list(self._terms(root, np.ones(beside.channels), beside, steps))
+        terms, steps = self._terms(root, beside)
         found = self._merged(terms, known, beside, frozenset(steps) - {root})
         finite = all(np.isfinite(weights).all() for _, weights in found.convolutions)
-        before = len(steps) + sum(term.value in known for term in terms if isinstance(term.value, ir.Var))
+        before = len(steps) + sum(term.value in known for term in terms)
         after = found.size + sum(term.value in known for term in found.terms)
         return found if finite and after < before else None
 
-    def _steps(self, var: Any) -> Iterator[Any]:
+    def _steps(self, root: Any) -> list[Any]:
         """The result, and what is only part of it."""
-        yield var
-        call = self.calls[var]
-        for arg in call.args:
-            if self._is_part(arg, call):
-                yield from self._steps(arg)
+        found = [root]
+        for var in found:  # which grows
+            call = self.calls[var]
+            found += [arg for arg in call.args if self._is_part(arg, call)]
+        return found
 
-    def _terms(self, var: Any, factor: Any, beside: _Convolution, steps: list[Any]) -> Iterator[_Term]:
-        """What is added up to ``var``, in ``steps``; a product with more than a number for each channel is a term."""
-        call = self.calls[var]
+    def _terms(self, root: Any, beside: _Convolution) -> tuple[list[_Term], list[Any]]:
+        """What is added up to ``root``, in order, and in which steps; a product with more than a number for each
+        channel is a term."""
+        terms: list[_Term] = []
+        steps: list[Any] = []
+        left = [_Term(root, np.ones(beside.channels), is_step=True)]
+        while left:
+            term = left.pop()
+            parts = self._parts(term, beside) if term.is_step else None
+            if parts is None:
+                terms.append(term)
+                continue
+            steps.append(term.value)
+            left += reversed(parts)
+        return terms, steps
+
+    def _parts(self, term: _Term, beside: _Convolution) -> list[_Term] | None:
+        """What is added up in one step; ``None`` for a product with more than a number for each channel."""
+        call, factor = self.calls[term.value], term.factor
         left, right = call.args
         parts = [(left, factor), (right, -factor if call.op.name == _DIFFERENCE else factor)]
         if call.op.name == _PRODUCT:
@@ -247,25 +255,18 @@ class _Function:
             is_constant = isinstance(constant, ir.GenericConst) and other.ty == call.ty
             numbers = beside.by_channel(constant.value.numpy()) if is_constant else None
             if numbers is None:
-                yield _Term(var, factor)
-                return
+                return None
             parts = [(other, factor * numbers)]
-        steps.append(var)
-        for arg, own in parts:
-            if self._is_part(arg, call):
-                yield from self._terms(arg, own, beside, steps)
-            else:
-                yield _Term(arg, own)
+        return [_Term(arg, own, self._is_part(arg, call)) for arg, own in parts]
 
     def _merged(
         self, terms: Sequence[_Term], known: Mapping[Any, _Convolution], beside: _Convolution, steps: frozenset[Any]
     ) -> _Sum:
         """Convolutions of one kind as one, with the numbers of their channels."""
         by_kind: dict[object, list[tuple[_Term, _Convolution]]] = {}
-        constants = []
-        rest = []
+        constants, rest = [], []
         for term in terms:
-            one = known.get(term.value) if isinstance(term.value, ir.Var) else None
+            one = known.get(term.value)
             if isinstance(term.value, ir.GenericConst):
                 constants.append(term.value.value.numpy() * beside.along_channels(term.factor))
             elif one is not None and one.has_channels:
@@ -275,13 +276,13 @@ class _Function:
         convolutions, gone = [], set(steps)
         for own in by_kind.values():
             widest = max((one for _, one in own), key=lambda one: one.weights.size)
-            parts = [(term, one.within(widest, term.factor)) for term, one in own]
-            parts += [(t, widest.of_scale(t.factor)) for t in rest if widest.data.same_as(t.value)]
-            total = reduce(np.add, [weights for _, weights in parts if weights is not None])
+            parts = [(term, widest.of_scale(term.factor) if widest.data.same_as(term.value) else None) for term in rest]
+            parts += [(term, one.within(widest, term.factor)) for term, one in own]
+            taken = [(term, weights) for term, weights in parts if weights is not None]
+            rest = [term for term, weights in parts if weights is None]
+            total = reduce(np.add, [weights for _, weights in taken])
             convolutions.append((widest.call, total.astype(widest.dtype)))
-            gone |= {term.value for term, one in own if one.within(widest, term.factor) is not None}
-            taken = [id(term) for term, weights in parts if weights is not None]
-            rest = [t for t in (*rest, *(term for term, _ in own)) if id(t) not in taken]
+            gone |= {term.value for term, _ in taken if term.value in known}
         return _Sum(beside, convolutions, rest, reduce(np.add, constants) if constants else None, frozenset(gone))
 
     def _convolution(self, value: Any, total: Any) -> _Convolution | None:

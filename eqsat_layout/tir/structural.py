@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 
 import tvm
 import tvm_ffi
-from tvm import s_tir, tirx
+from tvm import relax, s_tir, tirx
 
 Rule: TypeAlias = tuple[Any, Callable[[Any], Any]]
 """Nodes of which types, or of which one, are replaced by what."""
@@ -125,8 +125,17 @@ def _type_index(kind: Any) -> int:
 
 def with_primfuncs(mod: tvm.IRModule, change: Callable[[str, Any], Any]) -> tvm.IRModule:
     """``mod`` with every PrimFunc as ``change`` gives it, by its name; ``mod`` itself where all stay the same."""
+    return _with_functions(mod, tirx.PrimFunc, lambda var, function: change(str(var.name_hint), function))
+
+
+def with_relax_functions(mod: tvm.IRModule, change: Callable[[Any], Any]) -> tvm.IRModule:
+    """``mod`` with every Relax function as ``change`` gives it; ``mod`` itself where all stay the same."""
+    return _with_functions(mod, relax.Function, lambda _, function: change(function))
+
+
+def _with_functions(mod: tvm.IRModule, kind: Any, change: Callable[[Any, Any], Any]) -> tvm.IRModule:
     functions = {
-        var: change(str(var.name_hint), function) if isinstance(function, tirx.PrimFunc) else function
+        var: change(var, function) if isinstance(function, kind) else function
         for var, function in mod.functions_items()
     }
     if all(functions[var].same_as(function) for var, function in mod.functions_items()):

@@ -215,3 +215,15 @@ def bodies(draw: st.DrawFn) -> Any:
 @given(bodies())
 def test_any_sum_is_the_same(body: Any) -> None:
     checked(module_of(body))
+
+
+def test_long_chains_of_sums_are_looked_through() -> None:
+    """One call within another for each sum: 2,000 ended in a RecursionError."""
+
+    def body(emit: Any, x: Any) -> Any:
+        total = emit(op.add(emit(conv(x, 6, 6, 1, 1)), emit(conv(x, 6, 6, 1, 1))))
+        for _ in range(2000):
+            total = emit(op.add(total, relax.const(1.0, "float32")))
+        return op.add(total, relax.const(1.0, "float32"))
+
+    assert sum_convolutions(module_of(body)).script().count("nn.conv2d") == 1
