@@ -19,21 +19,19 @@ import tvm
 from tvm import ir, relax, tirx
 
 from eqsat_layout.passes.read_counts import read_counts
-from eqsat_layout.tir.structural import nodes_of
+from eqsat_layout.tir.structural import nodes_of, with_relax_functions
 
 _BATCH_NORM: Final = "relax.nn.batch_norm"
 
 
 def fold_batch_norms(mod: tvm.IRModule) -> tvm.IRModule:
     """``mod`` itself where there is none of constants."""
-    changed: dict[Any, Any] = {}
-    for name, function in mod.functions_items():
-        norms = _norms_of(function) if isinstance(function, relax.Function) else {}
-        if norms:
-            changed[name] = _Folder(mod, norms).visit_expr(function)
-    if not changed:
-        return mod
-    return tvm.IRModule({**dict(mod.functions_items()), **changed}, attrs=mod.attrs, global_infos=mod.global_infos)
+
+    def folded(function: Any) -> Any:
+        norms = _norms_of(function)
+        return _Folder(mod, norms).visit_expr(function) if norms else function
+
+    return with_relax_functions(mod, folded)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import tvm
 from tvm import ir, relax
 from tvm.relax import backend, transform
 
-from eqsat_layout.tir.structural import nodes_of, structural_map
+from eqsat_layout.tir.structural import nodes_of, structural_map, with_relax_functions
 
 _ALLOCATES: Final = "relax.memory.alloc_storage"
 
@@ -49,11 +49,7 @@ def allocate_before_branches() -> Any:
     """A pass, for what ``StaticPlanBlockMemory`` gives."""
 
     def changed(mod: tvm.IRModule, _: Any) -> tvm.IRModule:
-        found = {var: _allocating_first(f) for var, f in mod.functions_items() if isinstance(f, relax.Function)}
-        new = {var: function for var, function in found.items() if function is not None}
-        if not new:
-            return mod
-        return tvm.IRModule({**dict(mod.functions_items()), **new}, attrs=mod.attrs, global_infos=mod.global_infos)
+        return with_relax_functions(mod, lambda f: f if (first := _allocating_first(f)) is None else first)
 
     return tvm.transform.module_pass(changed, opt_level=0, name="AllocateBeforeBranches")
 

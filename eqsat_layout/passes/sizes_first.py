@@ -12,19 +12,18 @@ from typing import Any
 import tvm
 from tvm import ir, relax
 
-from eqsat_layout.tir.structural import nodes_of, structural_map
+from eqsat_layout.tir.structural import nodes_of, structural_map, with_relax_functions
 
 
 def sizes_first(mod: tvm.IRModule) -> tvm.IRModule:
     """``mod`` itself where nothing says a symbol on the way."""
-    functions = {
-        var: relax.Function(own.params, _ordered_in(own), own.ret_ty, own.is_pure, own.attrs)
-        for var, own in mod.functions_items()
-        if isinstance(own, relax.Function) and nodes_of(own.body, relax.MatchCast)
-    }
-    if not functions:
-        return mod
-    return tvm.IRModule({**dict(mod.functions_items()), **functions}, attrs=mod.attrs, global_infos=mod.global_infos)
+
+    def ordered(own: Any) -> Any:
+        if not nodes_of(own.body, relax.MatchCast):
+            return own
+        return relax.Function(own.params, _ordered_in(own), own.ret_ty, own.is_pure, own.attrs)
+
+    return with_relax_functions(mod, ordered)
 
 
 def _ordered_in(function: Any) -> Any:

@@ -19,7 +19,7 @@ from eqsat_layout.graph.op_calls import with_attributes
 from eqsat_layout.passes.quantised.product_match import ByteProduct, product_of, window_axes
 from eqsat_layout.passes.quantised.reader import SUM_DTYPE, Quantised, QuantisedReader, is_of_bytes
 from eqsat_layout.passes.quantised.unsigned_bytes import SIGN_OFFSET, with_unsigned_bytes
-from eqsat_layout.tir.structural import nodes_of
+from eqsat_layout.tir.structural import nodes_of, with_relax_functions
 
 _UNSIGNED, _SIGNED = "uint8", "int8"
 
@@ -27,17 +27,16 @@ _UNSIGNED, _SIGNED = "uint8", "int8"
 def multiply_bytes(mod: tvm.IRModule, *, may_have_signs: bool = False) -> tvm.IRModule:
     """``mod`` itself where there is no such product. ``may_have_signs``: the data of products."""
     given, mod = mod, mod if may_have_signs else with_unsigned_bytes(mod)
-    changed: dict[Any, Any] = {}
-    for name, function in mod.functions_items():
-        if isinstance(function, relax.Function) and any(is_of_bytes(var) for var in nodes_of(function, ir.Var)):
-            multiplier = _Multiplier(mod, QuantisedReader.of(function), may_have_signs)
-            written = multiplier.visit_expr(function)
-            if multiplier.has_changed:
-                changed[name] = written
-    if not changed:
-        return given
-    functions = {**dict(mod.functions_items()), **changed}
-    return relax.transform.DeadCodeElimination()(tvm.IRModule(functions, mod.attrs, mod.global_infos))
+
+    def multiplied(function: Any) -> Any:
+        if not any(is_of_bytes(var) for var in nodes_of(function, ir.Var)):
+            return function
+        multiplier = _Multiplier(mod, QuantisedReader.of(function), may_have_signs)
+        written = multiplier.visit_expr(function)
+        return written if multiplier.has_changed else function
+
+    made = with_relax_functions(mod, multiplied)
+    return given if made.same_as(mod) else relax.transform.DeadCodeElimination()(made)
 
 
 @relax.expr_functor.mutator

@@ -13,7 +13,7 @@ from tvm import ir, relax
 
 from eqsat_layout.passes.quantised.reader import SUM_DTYPE
 from eqsat_layout.tir.intrinsics import is_call
-from eqsat_layout.tir.structural import nodes_of
+from eqsat_layout.tir.structural import nodes_of, with_relax_functions
 
 _UNSIGNED, _SIGNED = "uint8", "int8"
 
@@ -23,14 +23,12 @@ SIGN_OFFSET: Final = 128
 
 def with_unsigned_bytes(mod: tvm.IRModule) -> tvm.IRModule:
     """``mod`` with values quantised to uint8 that were quantised to int8, where they are only dequantised again."""
-    changed = {
-        name: _UnsignedWriter(mod, signed).visit_expr(function)
-        for name, function in mod.functions_items()
-        if isinstance(function, relax.Function) and (signed := _signed(function))
-    }
-    if not changed:
-        return mod
-    return tvm.IRModule({**dict(mod.functions_items()), **changed}, attrs=mod.attrs, global_infos=mod.global_infos)
+
+    def changed(function: Any) -> Any:
+        signed = _signed(function)
+        return _UnsignedWriter(mod, signed).visit_expr(function) if signed else function
+
+    return with_relax_functions(mod, changed)
 
 
 def _signed(function: Any) -> set[Any]:
