@@ -69,15 +69,10 @@ class _Accesses:
         """``None`` where memory may be touched otherwise."""
         if touches_memory_by_address(body):
             return None
-        analyzer, inside = tvm.sym.Analyzer(), list[Any]()
-        for loop in (*chain, *nodes_of(body, tirx.For)):
-            analyzer.bind(loop.loop_var, tvm.ir.Range.from_min_extent(loop.min, loop.extent))
-            inside.append(loop.loop_var)
+        loops = [*chain, *nodes_of(body, tirx.For)]
+        analyzer, bound = analyzer_of(loops), let_values(body)
         own = [one.buffer for one in nodes_of(body, tirx.AllocBuffer)]
         stores, loads = nodes_of(body, tirx.BufferStore), nodes_of(body, tvm.ir.TensorLoad)
-        bound: dict[Any, Any] = {}
-        for one in nodes_of(body, tirx.Bind):
-            bound[one.var] = substitute(one.value, bound)
         found: dict[Any, list[Any]] = {}
         for store in stores:
             if not any(store.buffer.same_as(one) for one in own):
@@ -90,7 +85,7 @@ class _Accesses:
         simple = tuple(
             tuple(tuple(analyzer.simplify(index) for index in one) for one in accesses) for accesses in found.values()
         )
-        return _Accesses(simple, analyzer, tuple(inside))
+        return _Accesses(simple, analyzer, tuple(loop.loop_var for loop in loops))
 
     def follow(self, loop: Any) -> bool:
         """Two iterations of the loop touch no common element of what is written, whatever other loops do."""
@@ -117,6 +112,22 @@ class _Accesses:
         """How much the index grows with the variable; 0 where that is not a number."""
         found = tvm.sym.detect_linear_equation(index, [var])
         return int(found[0]) if len(found) == 2 and isinstance(found[0], tirx.IntImm) else 0
+
+
+def analyzer_of(loops: Sequence[Any]) -> Any:
+    """One that knows the range of each loop's variable."""
+    analyzer = tvm.sym.Analyzer()
+    for loop in loops:
+        analyzer.bind(loop.loop_var, tvm.ir.Range.from_min_extent(loop.min, loop.extent))
+    return analyzer
+
+
+def let_values(body: Any) -> dict[Any, Any]:
+    """What each name that is bound in ``body`` stands for, without such names."""
+    found: dict[Any, Any] = {}
+    for one in nodes_of(body, tirx.Bind):
+        found[one.var] = substitute(one.value, found)
+    return found
 
 
 def touches_memory_by_address(body: Any) -> bool:

@@ -17,16 +17,20 @@ import tvm_ffi
 from tvm import tirx
 
 from eqsat_layout.errors import Refused
-from eqsat_layout.targets.gpu.kernels.independent_loops import IndependentLoops, touches_memory_by_address
+from eqsat_layout.targets.gpu.kernels.independent_loops import (
+    IndependentLoops,
+    analyzer_of,
+    let_values,
+    touches_memory_by_address,
+)
 from eqsat_layout.targets.schedules.accesses import as_int
+from eqsat_layout.tir.computation import SYMBOL_SIZE
 from eqsat_layout.tir.structural import nodes_of, structural_map, substitute
 
 _FEW: Final = 1024
 """Work items that leave a device idle (assumed)."""
 _MOST: Final = 1 << 18
 """Work items that go through all updates in less time than one does them (assumed)."""
-_UNKNOWN: Final = 64
-"""Iterations of a loop whose number is not known."""
 
 
 def owned(part: IndependentLoops) -> IndependentLoops:
@@ -46,7 +50,7 @@ def owned(part: IndependentLoops) -> IndependentLoops:
         if not all(any(places.of(store)[axis].same_as(var) for var in own) for store in stores)
     ]
     extents = [buffer.ty.shape[axis] for axis in axes]
-    before, more = (math.prod(as_int(one) or _UNKNOWN for one in some) for some in (_extents(part.loops), extents))
+    before, more = (math.prod(as_int(one) or SYMBOL_SIZE for one in some) for some in (_extents(part.loops), extents))
     if before >= _FEW or not more > 1 or before * more > _MOST:
         raise Refused("it has work items enough, or would have too many")
     loops = [
@@ -95,12 +99,8 @@ class _Places:
     """Where stores and loads are: names as what they stand for, without bounds that hold for what is an element."""
 
     def __init__(self, part: IndependentLoops) -> None:
-        self._bound: dict[Any, Any] = {}
-        self._analyzer = tvm.sym.Analyzer()
-        for loop in (*part.loops, *nodes_of(part.body, tirx.For)):
-            self._analyzer.bind(loop.loop_var, tvm.ir.Range.from_min_extent(loop.min, loop.extent))
-        for one in nodes_of(part.body, tirx.Bind):
-            self._bound[one.var] = substitute(one.value, self._bound)
+        self._bound = let_values(part.body)
+        self._analyzer = analyzer_of([*part.loops, *nodes_of(part.body, tirx.For)])
 
     def of(self, access: Any) -> list[Any]:
         """Of a store or a load."""

@@ -13,12 +13,12 @@ from typing import Any, Final
 import tvm
 from tvm import s_tir, tirx
 
-from eqsat_layout.errors import Refused
 from eqsat_layout.passes.reduction_inits import init_empty_loops
 from eqsat_layout.targets.gpu.kernels.independent_loops import IndependentLoops, independent_loops
 from eqsat_layout.targets.gpu.kernels.owners import owned
 from eqsat_layout.targets.gpu.kernels.work_groups import USUAL
 from eqsat_layout.targets.schedules.accesses import as_int
+from eqsat_layout.targets.schedules.attempts import unless_refused
 from eqsat_layout.tir.structural import changed_loop, nodes_of, substitute
 
 _LOWERED: Final = (
@@ -67,10 +67,7 @@ def rest_as_it_stands(func: Any) -> tuple[Any, bool]:
 
 
 def _by_owners(part: IndependentLoops) -> IndependentLoops:
-    try:
-        return owned(part)
-    except Refused:
-        return part
+    return unless_refused(lambda: owned(part)) or part
 
 
 def _is_launch(statement: Any) -> bool:
