@@ -156,17 +156,18 @@ class Roofline:
         if computation is None:
             return 0.0
         if not computation.flops:
-            is_short = heavy is not None and heavy.run < self._lanes(op)
-            return self.gather * computation.iterations / heavy.run if heavy is not None and is_short else 0.0
-        has_phases, efficiency, copied = self.phase is not None, 1.0, 0.0
+            if heavy is None or heavy.run >= self._lanes(op):
+                return 0.0
+            return self.gather * computation.iterations / heavy.run
+        has_phases, efficiency, copied, looked_up = self.phase is not None, 1.0, 0.0, 0
         if heavy is not None:
             efficiency = heavy.efficiency(self._lanes(op), sliding=self.sliding, in_phases=has_phases)
             if has_phases:
                 copied = sum(fmt.elements(self.symbolic_extent) for _, fmt in heavy.strided)
                 copied += _BORDER * sum(fmt.elements(self.symbolic_extent) for _, fmt in heavy.padded)
+            looked_up = heavy.block.iterations if heavy.is_looked_up else 0
         work = computation.flops * padded_work(computation, operands, results) / (self.flops * efficiency)
-        looked_up = self.gather * heavy.block.iterations if heavy is not None and heavy.is_looked_up else 0.0
-        return work + (self.phase or 0.0) * copied + looked_up
+        return work + (self.phase or 0.0) * copied + self.gather * looked_up
 
     def _valid_bytes(self, tensor: TensorType, fmt: Format) -> float:
         """What has to be read of a tensor: padding is not, but what shares cache lines with elements comes along."""

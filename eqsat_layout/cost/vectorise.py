@@ -13,7 +13,7 @@ from functools import cached_property
 
 from eqsat_layout.maps import Format
 from eqsat_layout.tir.affine import Affine
-from eqsat_layout.tir.computation import SYMBOL_SIZE, Access, Block, Computation
+from eqsat_layout.tir.computation import SYMBOL_SIZE, Access, Block, Computation, assumed_size
 from eqsat_layout.tir.flow import complete
 
 SLIDING = 0.6
@@ -104,7 +104,7 @@ class Heaviest:
         if self.step is None or self.block.is_contraction:
             return False
         variable, stride, _ = self.step
-        return any(address_step(self.block, read, fmt, variable, stride, 1) is None for read, fmt in self.reads)
+        return any(self._moved(read, fmt, variable, stride, 1) is None for read, fmt in self.reads)
 
     @cached_property
     def is_in_words(self) -> bool:
@@ -171,7 +171,7 @@ class Heaviest:
             moved = {address_step(block, read, own, variable, digit.stride, 1) for read, own in self.reads}
             if not moved <= {0, run}:
                 break
-            run *= digit.extent if isinstance(digit.extent, int) else SYMBOL_SIZE
+            run *= assumed_size(digit.extent)
         return run
 
     @property
@@ -283,7 +283,7 @@ def touched_share(computation: Computation, buffer: int, fmt: Format, line: int)
                 if not all(isinstance(index, Affine) for index in read.indices):
                     return 1.0
                 own = [v for v in _variables(read) if block.extents[v] != 1]
-                count = math.prod(e if isinstance(e := block.extents[v], int) else SYMBOL_SIZE for v in own)
+                count = math.prod(assumed_size(block.extents[v]) for v in own)
                 if count < elements:
                     steps = [abs(address_step(block, read, fmt, v, 1, 1) or line) for v in own]
                     count *= min(line, min(steps, default=1))
@@ -300,7 +300,7 @@ def _share_of_rows(extent: int, lanes: int) -> float:
 
 
 def _elements(computation: Computation, buffer: int) -> int:
-    return math.prod(e if isinstance(e, int) else SYMBOL_SIZE for e in computation.buffers[buffer].shape)
+    return math.prod(map(assumed_size, computation.buffers[buffer].shape))
 
 
 def _format_of(computation: Computation, access: Access, formats: dict[int, Format | None]) -> Format | None:
@@ -330,7 +330,7 @@ def _lane_step(block: Block, write: Access, fmt: Format) -> tuple[int, int, int]
     variable = _axis_of(block, write.indices[digit.axis])
     if variable is None:
         return None
-    return variable, digit.stride, digit.extent if isinstance(digit.extent, int) else SYMBOL_SIZE
+    return variable, digit.stride, assumed_size(digit.extent)
 
 
 def address_step(block: Block, read: Access, fmt: Format, variable: int, stride: int, steps: int) -> int | None:
@@ -359,7 +359,7 @@ def _value(index: Affine, variable: int, point: int) -> int:
 def _address(fmt: Format, index: Sequence[int]) -> int:
     address = 0
     for digit in fmt.index_map.flat_digits:
-        extent = digit.extent if isinstance(digit.extent, int) else SYMBOL_SIZE
+        extent = assumed_size(digit.extent)
         address = address * extent + (index[digit.axis] // digit.stride % extent if extent else 0)
     return address
 

@@ -180,14 +180,15 @@ class Block:
     @cached_property
     def iterations(self) -> int:
         """Points of ``iters``; a symbolic extent counts as :data:`SYMBOL_SIZE`."""
-        return math.prod(map(_size, self.extents))
+        return math.prod(map(assumed_size, self.extents))
 
 
 SYMBOL_SIZE = 64
 """What a symbolic extent counts as in costs, as in :meth:`eqsat_layout.maps.Format.elements`."""
 
 
-def _size(extent: Extent) -> int:
+def assumed_size(extent: Extent) -> int:
+    """What an extent counts as in costs."""
     return extent if isinstance(extent, int) else SYMBOL_SIZE
 
 
@@ -223,7 +224,7 @@ class Computation:
             own = self.buffers[store.access.buffer].dtype
             for value, iters in _distinct(store.value):
                 if value.op not in _NOT_ARITHMETIC and (value.dtype == own or "float" in value.dtype):
-                    total += _operations(value) * math.prod(_size(block.extents[i]) for i in iters)
+                    total += _operations(value) * math.prod(assumed_size(block.extents[i]) for i in iters)
         return total
 
     def multiplies_bytes(self, block: Block) -> bool:

@@ -112,15 +112,26 @@ def complete(computation: Computation, operands: Sequence[Format | None], result
         if fmt is not None:
             _check_shape(computation, number, fmt)
             given[number] = fmt
-    maps = {number: fmt.index_map for number, fmt in given.items() if not fmt.is_padded}
-    whole = {number: index_map.with_whole_axes for number, index_map in maps.items()}
-    _MapSpread(computation, maps, Placing.LAST, strict=False).run()
-    if any(number not in maps for number in computation.internal):  # axes that are cut get no border
-        _MapSpread(computation, whole, Placing.LAST, strict=False).run()
-        maps |= {n: whole[n] for n in computation.internal if n in whole and n not in maps}
+    plain = {number: fmt.index_map for number, fmt in given.items() if not fmt.is_padded}
+    maps = _natural_maps(computation, plain)
     if not any(fmt.is_padded for fmt in given.values()):
         return _flow(computation, _formats(computation, maps, {}) | given)
     return _flow(computation, _completed(computation, maps, given))
+
+
+def _natural_maps(computation: Computation, given: Mapping[int, IndexMap]) -> dict[int, IndexMap]:
+    """What follows from ``given``, with it.
+
+    Axes that are cut get no border: an internal buffer that has one lies as the data do, in whole axes.
+    """
+    maps = dict(given)
+    _MapSpread(computation, maps, Placing.LAST, strict=False).run()
+    left = [number for number in computation.internal if number not in maps]
+    if left and given:
+        whole = {number: index_map.with_whole_axes for number, index_map in given.items()}
+        _MapSpread(computation, whole, Placing.LAST, strict=False).run()
+        maps |= {number: whole[number] for number in left if number in whole}
+    return maps
 
 
 def placed(
@@ -140,8 +151,7 @@ def _completed(
     """Formats where some are padded: public ones as ``maps`` has them, internal ones in step with their padding."""
     paddings = completed_padding(computation, given)
     view = padded_view(computation, paddings)
-    inner = {n: fmt.index_map for n, fmt in given.items()}
-    _MapSpread(view, inner, Placing.LAST, strict=False).run()
+    inner = _natural_maps(view, {n: fmt.index_map for n, fmt in given.items()})
     formats = _formats(computation, maps, {}) | dict(given)
     padded = _formats(view, inner, paddings)
     formats |= {n: padded[n] for n in computation.internal if n in inner}

@@ -20,7 +20,7 @@ from eqsat_layout.targets.cuda.kernels.product_plan import arithmetic_of, legal_
 from eqsat_layout.targets.cuda.kernels.product_shape import ProductShape
 from eqsat_layout.targets.cuda.machine import CudaMachine
 from eqsat_layout.targets.cuda.planned_products import planned_product
-from eqsat_layout.tir.computation import SYMBOL_SIZE, Computation
+from eqsat_layout.tir.computation import SYMBOL_SIZE, Computation, assumed_size
 
 _MOST_WASTE: Final = 4.0
 """Times as many bytes that lie apart take at most: neighbours of the warp find the rest in a cache."""
@@ -126,7 +126,7 @@ class CudaRoofline:
 
 
 def _sizes(tensor: TensorType) -> list[int]:
-    return [extent if isinstance(extent, int) else SYMBOL_SIZE for extent in tensor.shape]
+    return list(map(assumed_size, tensor.shape))
 
 
 def _bytes(tensor: TensorType, fmt: Format) -> float:
