@@ -12,6 +12,7 @@ from typing import Any
 from tvm import relax, te, tirx
 
 from eqsat_layout.errors import EqsatError
+from eqsat_layout.readers.layers.dtypes import as_dtype
 
 
 def deformed(
@@ -33,7 +34,7 @@ def deformed(
     op, dtype = relax.op, str(data.ty.dtype)
     if dtype in ("float16", "bfloat16"):
         data, weight, offset, mask, bias = (
-            None if x is None else b.emit(op.astype(x, "float32")) for x in (data, weight, offset, mask, bias)
+            None if x is None else as_dtype(b, x, "float32") for x in (data, weight, offset, mask, bias)
         )
     number, channels, *_ = data.ty.shape.values
     out, inner, tall, wide = weight.ty.shape.values
@@ -79,4 +80,4 @@ def deformed(
     made = b.emit(op.reshape(b.emit(op.matmul(filters, flat)), [number, out, rows, columns]))
     if bias is not None:
         made = b.emit(op.add(made, b.emit(op.reshape(bias, [-1, 1, 1]))))
-    return made if str(made.ty.dtype) == dtype else b.emit(op.astype(made, dtype))
+    return as_dtype(b, made, dtype)

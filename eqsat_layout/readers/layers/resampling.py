@@ -12,6 +12,8 @@ from typing import Any, Final
 import numpy as np
 from tvm import relax
 
+from eqsat_layout.readers.layers.dtypes import as_dtype
+
 Array = np.ndarray[Any, Any]
 
 _REACH: Final = {"linear": 1, "cubic": 2}
@@ -54,7 +56,7 @@ def resampled(builder: relax.BlockBuilder, data: Any, rows: Mapping[int, Array])
     """``data`` with each axis of ``rows`` made of what the rows of its matrix say."""
     dtype, rank = str(data.ty.dtype), len(data.ty.shape)
     wide = "float32" if dtype in ("float16", "bfloat16") else dtype
-    made = data if wide == dtype else builder.emit(relax.op.astype(data, wide))
+    made = as_dtype(builder, data, wide)
     for axis, matrix in rows.items():
         order = [*(one for one in range(rank) if one != axis), axis]
         if axis != rank - 1:
@@ -62,4 +64,4 @@ def resampled(builder: relax.BlockBuilder, data: Any, rows: Mapping[int, Array])
         made = builder.emit(relax.op.matmul(made, relax.const(np.ascontiguousarray(matrix.T).astype(wide), wide)))
         if axis != rank - 1:
             made = builder.emit(relax.op.permute_dims(made, [order.index(one) for one in range(rank)]))
-    return made if wide == dtype else builder.emit(relax.op.astype(made, dtype))
+    return as_dtype(builder, made, dtype)

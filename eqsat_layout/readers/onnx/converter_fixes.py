@@ -18,6 +18,7 @@ from tvm import ir, relax, sym, tirx
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from eqsat_layout.errors import EqsatError
+from eqsat_layout.readers.layers.dtypes import as_dtype
 from eqsat_layout.readers.onnx.element_moves import tiled
 from eqsat_layout.readers.onnx.graphs import nodes_of, opset_of
 from eqsat_layout.readers.onnx.resizes import resized
@@ -182,7 +183,7 @@ def fixed_inputs(builder: relax.BlockBuilder, op: str, inputs: Any, attributes: 
     if op == "OneHot" and isinstance(inputs[1], ir.GenericConst):  # how many there are may be said as a float
         attributes["axis"] = int(attributes.get("axis", -1)) % (len(inputs[0].ty.shape) + 1)
         depth = relax.const(inputs[1].value.numpy().astype("int64"), "int64")
-        return type(inputs)([_as(builder, inputs[0], "int64"), depth, *list(inputs)[2:]])
+        return type(inputs)([as_dtype(builder, inputs[0], "int64"), depth, *list(inputs)[2:]])
     if op == "TopK":
         attributes["sorted"] = 1  # any order will do else
     if op == "Unique" and attributes.get("axis") is None:  # places are those of a vector
@@ -199,7 +200,9 @@ def converted(builder: relax.BlockBuilder, op: str, inputs: Any, attributes: dic
     if op == "Pow":  # of the type of its base, whatever that of the exponent
         dtype = str(inputs[0].ty.dtype)
         wide = "float64" if _is_whole(inputs[0]) else dtype
-        return _as(builder, convert(type(inputs)([_as(builder, one, wide) for one in list(inputs)[:2]])), dtype)
+        return as_dtype(
+            builder, convert(type(inputs)([as_dtype(builder, one, wide) for one in list(inputs)[:2]])), dtype
+        )
     if op == "Mod" and not attributes.get("fmod") and not _is_whole(inputs[0]):
         return _remainder(builder, inputs)
     if op == "Tile" and isinstance(inputs[1], relax.ShapeExpr):
@@ -217,7 +220,7 @@ def converted(builder: relax.BlockBuilder, op: str, inputs: Any, attributes: dic
     if op == "Slice" and (made := sliced(builder, inputs, attributes)) is not None:
         return made
     made = convert(inputs)
-    return _as(builder, made, str(inputs[2].ty.dtype)) if op == "OneHot" else made
+    return as_dtype(builder, made, str(inputs[2].ty.dtype)) if op == "OneHot" else made
 
 
 def _unpooled(builder: relax.BlockBuilder, inputs: Any, convert: Any) -> Any:
@@ -257,7 +260,7 @@ def _first_of_sorted(builder: relax.BlockBuilder, inputs: Any, attributes: dict[
     else:
         end = tirx.Var("k", "int64")
         sizes = builder.emit(
-            relax.op.tensor_to_shape(_as(builder, builder.emit(relax.op.reshape(count, [1])), "int64"))
+            relax.op.tensor_to_shape(as_dtype(builder, builder.emit(relax.op.reshape(count, [1])), "int64"))
         )
         builder.match_cast(sizes, relax.ShapeType([end]))
     order = builder.emit(relax.op.argsort(data, axis, bool(attributes.get("largest", 1)), "int64"))
@@ -290,11 +293,6 @@ def _is_whole(value: Any) -> bool:
     return isinstance(value.ty, relax.TensorType) and str(value.ty.dtype).startswith(("int", "uint"))
 
 
-def _as(builder: relax.BlockBuilder, value: Any, dtype: str) -> Any:
-    value = builder.normalize(value)
-    return value if str(value.ty.dtype) == dtype else builder.emit(relax.op.astype(value, dtype))
-
-
 def _expanded(inputs: Any) -> Any:
     """A constant shape as the frontend takes one of symbolic data: of the same rank."""
     data, shape = inputs[0], inputs[1]
@@ -320,7 +318,7 @@ def _counted_from_the_start(builder: relax.BlockBuilder, inputs: Any) -> Any:
     sizes = builder.emit(relax.op.shape_to_tensor(builder.emit(relax.ShapeExpr(extents))))
     inside = []
     for bound in bounds:
-        given = _as(builder, bound, "int64")
+        given = as_dtype(builder, bound, "int64")
         below = builder.emit(relax.op.less(given, relax.const(0, "int64")))
         counted = builder.emit(relax.op.where(below, builder.emit(relax.op.add(given, sizes)), given))
         least = builder.emit(relax.op.maximum(counted, relax.const(0, "int64")))

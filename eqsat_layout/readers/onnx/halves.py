@@ -14,6 +14,7 @@ import numpy as np
 from tvm import ir, relax
 
 from eqsat_layout.errors import EqsatError
+from eqsat_layout.readers.layers.dtypes import as_dtype
 
 _HALVES: Final = ("float16", "bfloat16")
 
@@ -89,5 +90,4 @@ def _wide(builder: relax.BlockBuilder, value: Any) -> Any:
 def _as(builder: relax.BlockBuilder, value: Any, dtype: str | None) -> Any:
     if dtype is None or not isinstance(value, ir.Expr):
         return value
-    value = builder.normalize(value)
-    return value if _dtype(value) == dtype else builder.emit(relax.op.astype(value, dtype))
+    return as_dtype(builder, value, dtype)

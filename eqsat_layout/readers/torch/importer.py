@@ -16,6 +16,7 @@ from tvm import ir, relax, tirx
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import said_by
+from eqsat_layout.readers.layers.dtypes import as_dtype
 from eqsat_layout.readers.layers.indexing import index_put, index_put_where, indexed
 from eqsat_layout.readers.torch import experts, functions, missing_ops, ordered, recurrent, special, tables, vision
 from eqsat_layout.readers.torch.derived_sizes import with_own_symbols
@@ -349,7 +350,7 @@ def _of_type(builder: relax.BlockBuilder, value: Any, dtype: str) -> Any:
         return relax.const(value, dtype)
     if not isinstance(value.ty, relax.TensorType):
         return value if dtype == str(value.ty) else _of_type(builder, of_size(builder, value), dtype)
-    return value if str(value.ty.dtype) == dtype else builder.emit(relax.op.astype(value, dtype))
+    return as_dtype(builder, value, dtype)
 
 
 def _is_all(extent: Any, start: Any, end: Any) -> bool:

@@ -11,6 +11,7 @@ from typing import Any, Final
 from tvm import relax, tirx
 
 from eqsat_layout.errors import EqsatError
+from eqsat_layout.readers.layers.dtypes import as_dtype
 
 _Row = Sequence[Any]
 """Tensors of one shape that belong together: values, or values and places."""
@@ -35,6 +36,14 @@ def _scanned(b: relax.BlockBuilder, row: _Row, axis: int, combine: Callable[[_Ro
     return made
 
 
+def _places(b: relax.BlockBuilder, data: Any, axis: int) -> Any:
+    """The numbers of the elements along an axis, of the data's rank."""
+    shape = [1] * len(data.ty.shape)
+    shape[axis] = -1
+    own = b.emit(relax.op.arange(0, relax.prim_value(data.ty.shape.values[axis]), 1, "int64"))
+    return b.emit(relax.op.reshape(own, shape))
+
+
 def _running(beats: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     """``cummax`` and ``cummin``: of equal ones the last, and NaN is beyond any number."""
 
@@ -43,11 +52,9 @@ def _running(beats: Callable[[Any, Any], Any]) -> Callable[..., Any]:
         if not rank:
             return relax.Tuple([data, relax.const(0, "int64")])
         axis = dim % rank
-        given, dtype = data, str(data.ty.dtype)
-        data = b.emit(op.astype(data, "uint8")) if dtype == "bool" else data
-        places = b.emit(op.arange(0, relax.prim_value(data.ty.shape.values[axis]), 1, "int64"))
-        along = b.emit(op.reshape(places, [-1 if at == axis else 1 for at in range(rank)]))
-        places = b.emit(op.broadcast_to(along, data.ty.shape))
+        dtype = str(data.ty.dtype)
+        data = as_dtype(b, data, "uint8" if dtype == "bool" else dtype)
+        places = b.emit(op.broadcast_to(_places(b, data, axis), data.ty.shape))
 
         def combine(earlier: _Row, later: _Row) -> _Row:
             wins = b.emit(beats(later[0], earlier[0]))
@@ -56,7 +63,7 @@ def _running(beats: Callable[[Any, Any], Any]) -> Callable[..., Any]:
             return [b.emit(op.where(wins, new, old)) for old, new in zip(earlier, later, strict=True)]
 
         values, found = _scanned(b, [data, places], axis, combine)
-        return relax.Tuple([b.emit(op.astype(values, dtype)) if data is not given else values, found])
+        return relax.Tuple([as_dtype(b, values, dtype), found])
 
     return make
 
@@ -66,7 +73,7 @@ def _log_of_sums(b: relax.BlockBuilder, data: Any, dim: int) -> Any:
     op, dtype = relax.op, str(data.ty.dtype)
     if not len(data.ty.shape):
         return data
-    wide = b.emit(op.astype(data, "float32")) if dtype in ("float16", "bfloat16") else data
+    wide = as_dtype(b, data, "float32" if dtype in ("float16", "bfloat16") else dtype)
     zero = relax.const(0, str(wide.ty.dtype))
 
     def combine(earlier: _Row, later: _Row) -> _Row:
@@ -78,7 +85,7 @@ def _log_of_sums(b: relax.BlockBuilder, data: Any, dim: int) -> Any:
         return [b.emit(op.add(largest, more))]
 
     made = _scanned(b, [wide], dim % len(data.ty.shape), combine)[0]
-    return made if wide is data else b.emit(op.astype(made, dtype))
+    return as_dtype(b, made, dtype)
 
 
 def _median_of_numbers(b: relax.BlockBuilder, data: Any, dim: int, keepdim: bool = False) -> Any:
@@ -116,10 +123,7 @@ def _most_frequent(b: relax.BlockBuilder, data: Any, dim: int = -1, keepdim: boo
     most = b.emit(op.equal(counts, b.emit(op.max(counts, [axis], keepdims=True))))
     largest = b.emit(op.max(data, [axis], keepdims=True))
     value = b.emit(op.min(b.emit(op.where(most, data, largest)), [axis], keepdims=True))
-    extent = data.ty.shape.values[axis]
-    places = b.emit(op.arange(0, relax.prim_value(extent), 1, "int64"))
-    along = b.emit(op.reshape(places, [-1 if at == axis else 1 for at in range(rank)]))
-    own = b.emit(op.where(b.emit(op.equal(data, value)), along, relax.const(0, "int64")))
+    own = b.emit(op.where(b.emit(op.equal(data, value)), _places(b, data, axis), relax.const(0, "int64")))
     place = b.emit(op.max(own, [axis], keepdims=True))
     both = [value, place] if keepdim else [b.emit(op.squeeze(one, [axis])) for one in (value, place)]
     return relax.Tuple(both)

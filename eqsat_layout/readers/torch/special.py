@@ -13,6 +13,7 @@ from typing import Any, Final
 from tvm import relax, te, tirx
 
 from eqsat_layout.errors import EqsatError
+from eqsat_layout.readers.layers.dtypes import as_dtype
 
 _MIDDLE: Final = 3.0
 """``exp(x^2) erfc(x)`` is a polynomial of ``(x - 3) / (x + 3)``, for ``x`` from 0 to :data:`_ENDS`."""
@@ -70,11 +71,7 @@ class _Number:
         return _Number(self.builder, relax.const(number, self.dtype))
 
     def cast(self, dtype: str) -> _Number:
-        return (
-            self
-            if dtype == self.dtype
-            else _Number(self.builder, self.builder.emit(relax.op.astype(self.value, dtype)))
-        )
+        return _Number(self.builder, as_dtype(self.builder, self.value, dtype))
 
     def __add__(self, other: Any) -> _Number:
         return self._of(relax.op.add, other)

@@ -12,6 +12,7 @@ import numpy as np
 from tvm import relax, tirx
 
 from eqsat_layout.errors import EqsatError
+from eqsat_layout.readers.layers.dtypes import as_dtype
 from eqsat_layout.readers.layers.extremes import extreme
 from eqsat_layout.readers.torch.types import dtype_name
 
@@ -150,8 +151,7 @@ def product_along(b: relax.BlockBuilder, data: Any, dim: int, keepdim: bool = Fa
     name = dtype_name(dtype) if dtype is not None else own
     if dtype is None and not own.startswith(("float", "bfloat")):
         name = "int64"
-    data = data if name == own else b.emit(relax.op.astype(data, name))
-    return b.emit(relax.op.prod(data, [dim], keepdim))
+    return b.emit(relax.op.prod(as_dtype(b, data, name), [dim], keepdim))
 
 
 def repeated_by_sizes(b: relax.BlockBuilder, data: Any, counts: Sequence[Any]) -> Any:

@@ -13,6 +13,7 @@ from tvm import relax
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.readers.layers.deformed import deformed
+from eqsat_layout.readers.layers.dtypes import as_dtype
 
 
 def _boxes(
@@ -79,11 +80,11 @@ def _samples_of_volumes(
     """``grid_sample`` of (N, C, D, H, W) at places along the last axis; of 16 bits in float32."""
     op, dtype = relax.op, str(data.ty.dtype)
     if dtype != "float64":
-        data, grid = (x if str(x.ty.dtype) == "float32" else b.emit(op.astype(x, "float32")) for x in (data, grid))
+        data, grid = (as_dtype(b, x, "float32") for x in (data, grid))
     places = b.emit(op.permute_dims(grid, [0, 4, 1, 2, 3]))
     method, border = _METHODS[interpolation_mode], _BORDERS[padding_mode]
     made = b.emit(op.image.grid_sample(data, places, method, "NCDHW", border, align_corners))
-    return made if str(made.ty.dtype) == dtype else b.emit(op.astype(made, dtype))
+    return as_dtype(b, made, dtype)
 
 
 MAKERS: Final[dict[str, Callable[..., Any]]] = {
