@@ -5,8 +5,8 @@ In: a session of TVM's RPC, what was loaded in it, and operands. Out: :class:`~e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -45,20 +45,16 @@ class RemoteProgram:
     def runs(self, function: str, sets: int) -> Runs:
         device = self.session.cpu(0)
         saved = f"{function}_timed"
-        try:
+        with _failures_said(self.remote, self.session):
             arguments = [copied(a, device) for _ in range(sets) for a in self.operands]
             self.machine.save_function(function, saved, *arguments, include_return=False)
-        except LOST as error:
-            raise failure(self.remote, self.session, error) from error
 
         def run(count: int) -> list[float]:
             if count < 1:
                 return []
-            try:
+            with _failures_said(self.remote, self.session):
                 timer = self.machine.time_evaluator(saved, device, number=1, repeat=count)
                 return list(map(float, timer().results))
-            except LOST as error:
-                raise failure(self.remote, self.session, error) from error
 
         return run
 
@@ -79,19 +75,15 @@ class RemoteKernel:
 
     def runs(self, function: str, sets: int) -> Runs:
         """What ``sets`` runs take, from the time of one."""
-        try:
+        with _failures_said(self.remote, self.session):
             tensors = [self._made(number, *one) for number, one in enumerate(self.alone.tensors)]
-        except LOST as error:
-            raise failure(self.remote, self.session, error) from error
 
         def run(count: int) -> list[float]:
             if count < 1:
                 return []
-            try:
+            with _failures_said(self.remote, self.session):
                 timer = self.module.time_evaluator(self.alone.name, self.device, number=1, repeat=count)
                 return [float(seconds) * sets for seconds in timer(*tensors).results]
-            except LOST as error:
-                raise failure(self.remote, self.session, error) from error
 
         return run
 
@@ -114,6 +106,15 @@ def failure(remote: Lender, session: Any, error: Exception) -> EqsatError:
     except TargetError as gone:
         return TargetError(f"the connection to {remote} was lost ({reason_of(error)}): {gone}")
     return EqsatError(f"failed on {remote}: {reason_of(error)}")
+
+
+@contextmanager
+def _failures_said(remote: Lender, session: Any) -> Iterator[None]:
+    """What fails over there meanwhile is raised as :func:`failure` says it."""
+    try:
+        yield
+    except LOST as error:
+        raise failure(remote, session, error) from error
 
 
 def closed(session: Any) -> None:
