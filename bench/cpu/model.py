@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.cpu.own_kernels import TimedKernel, timed_kernels
-from bench.cpu.zoo_process import Files, prepare
+from bench.cpu.zoo_process import PROFILED, Files, prepare
 from bench.networks.architectures.families import ARCHITECTURES, is_kept_back
 from eqsat_layout import Session
 from eqsat_layout.report.records import KernelRecord
@@ -44,7 +44,7 @@ class Compared:
     """A kernel of the plan, and its call."""
 
     ops: str
-    shapes: str
+    operands: str
     modelled: float
     measured: float
 
@@ -112,7 +112,7 @@ def measured(path: Path) -> Network:
         shape = [size if isinstance(size, int) else 1 for size in given.shape or ()]
         drawn = rng.standard_normal(shape) if "float" in given.dtype else rng.integers(0, 2, shape)
         feed[given.name] = np.asarray(drawn, given.dtype)
-    return compared(session.plan.kernels, timed_kernels(session, feed, 1))
+    return compared(session.plan.kernels, timed_kernels(session, feed, 1, PROFILED))
 
 
 def compared(planned: Sequence[KernelRecord], timed: Sequence[TimedKernel]) -> Network:
@@ -123,8 +123,7 @@ def compared(planned: Sequence[KernelRecord], timed: Sequence[TimedKernel]) -> N
     for first, second, size in SequenceMatcher(None, ours, theirs, autojunk=False).get_matching_blocks():
         for own, call in zip(planned[first : first + size], timed[second : second + size], strict=True):
             modelled = (own.cost - own.saved) * 1e6
-            shapes = " ".join("x".join(map(str, shape)) for shape in call.shapes)
-            kernels.append(Compared(", ".join(own.ops), shapes, modelled, call.microseconds))
+            kernels.append(Compared(", ".join(own.ops), call.operands, modelled, call.microseconds))
         known.update(range(second, second + size))
     beyond = sum(call.microseconds for number, call in enumerate(timed) if number not in known)
     if len(kernels) < len(planned) / 2:
@@ -156,7 +155,7 @@ def _say_worst(found: dict[str, Network], count: int, console: Console) -> None:
     rows = [(k, n, network.measured) for n, network in found.items() for k in network.kernels if k.is_off]
     for k, name, total in sorted(rows, key=lambda row: -abs(row[0].measured - row[0].modelled) / row[2])[:count]:
         cells = (f"{k.measured / total:.1%}", f"{k.measured:.1f}", f"{k.modelled:.1f}", f"{min(k.factor, 999):.2f}")
-        table.add_row(name, *cells, f"{k.ops}  {k.shapes}")
+        table.add_row(name, *cells, f"{k.ops}  {k.operands}")
     console.print(table, highlight=False)
 
 

@@ -11,9 +11,6 @@ from typing import Any
 from eqsat_layout import Session
 from eqsat_layout.session.runs import Runs
 
-RUNS = 15
-"""Of which a kernel's shortest time is taken."""
-
 
 @dataclass(frozen=True)
 class TimedKernel:
@@ -22,6 +19,11 @@ class TimedKernel:
     name: str
     shapes: tuple[tuple[int, ...], ...]
     microseconds: float
+
+    @property
+    def operands(self) -> str:
+        """These shapes, as a person reads them."""
+        return "  ".join("x".join(map(str, shape)) for shape in self.shapes)
 
 
 @contextmanager
@@ -41,9 +43,10 @@ def watched_machines() -> Iterator[list[Any]]:
         Runs.new_machine = plain  # type: ignore[method-assign]
 
 
-def timed_kernels(session: Session, feed: Mapping[str, Any], threads: int) -> list[TimedKernel]:
-    """In the order in which they run; processor time for one thread, which others on the machine disturb least.
-    What TVM's machine does itself (allocation, views) is left out. The session must not have run before."""
+def timed_kernels(session: Session, feed: Mapping[str, Any], threads: int, runs: int) -> list[TimedKernel]:
+    """The shortest time of each in so many ``runs``, in the order in which they run; processor time for one thread,
+    which others on the machine disturb least. What TVM's machine does itself (allocation, views) is left out. The
+    session must not have run before."""
     with watched_machines() as machines:
         session.run(None, feed)
     clock = time.process_time_ns if threads == 1 else time.perf_counter_ns
@@ -62,7 +65,7 @@ def timed_kernels(session: Session, feed: Mapping[str, Any], threads: int) -> li
         number += 1
 
     machines[-1]["set_instrument"](watch)
-    for _ in range(RUNS):
+    for _ in range(runs):
         number = 0
         session.run(None, feed)
     return [

@@ -154,8 +154,8 @@ def _own_kernels(files: Files, threads: int) -> list[tuple[str, float]]:
 
     session = eqsat_layout.Session(str(files.library))
     feed = dict(zip((i.name for i in session.inputs), files.inputs(), strict=True))
-    timed = timed_kernels(session, feed, threads)
-    return [(f"{k.name}  {'  '.join('x'.join(map(str, s)) for s in k.shapes)}", k.microseconds) for k in timed]
+    timed = timed_kernels(session, feed, threads, PROFILED)
+    return [(f"{kernel.name}  {kernel.operands}", kernel.microseconds) for kernel in timed]
 
 
 def _onnxruntime_kernels(files: Files, threads: int) -> list[tuple[str, float]]:
