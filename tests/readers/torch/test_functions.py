@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from readers.torch.function_module import FunctionModule
 
 import eqsat_layout
 
@@ -15,18 +16,9 @@ torch = pytest.importorskip("torch")
 torch.manual_seed(0)
 
 
-class Function(torch.nn.Module):  # type: ignore[misc]
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *given: Any) -> Any:
-        return self.function(*given)
-
-
 def both(function: Callable[..., Any], *given: Any) -> list[tuple[Any, Any]]:
     """What a session gives of it, and what torch does."""
-    session = eqsat_layout.Session(torch.export.export(Function(function), given))
+    session = eqsat_layout.Session(torch.export.export(FunctionModule(function), given))
     feed = dict(zip([spec.name for spec in session.inputs], given, strict=True))
     wanted = [one.float() if one.dtype == torch.bfloat16 else one for one in function(*given)]
     made = [one.astype("float32") if one.dtype.name == "bfloat16" else one for one in session.run(None, feed)]
@@ -159,7 +151,7 @@ def test_tensors_full_of_infinities() -> None:
 
     dynamic = ({0: torch.export.Dim.AUTO},)
     session = eqsat_layout.Session(
-        torch.export.export(Function(function), (torch.zeros(3, 4),), dynamic_shapes=(dynamic,))
+        torch.export.export(FunctionModule(function), (torch.zeros(3, 4),), dynamic_shapes=(dynamic,))
     )
     x = torch.zeros(5, 4)
     agree(list(zip(session.run(None, {session.inputs[0].name: x}), [one.numpy() for one in function(x)], strict=True)))

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from readers.torch.function_module import FunctionModule
 from tvm import tirx
 
 import eqsat_layout
@@ -180,15 +181,6 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
 }  # fmt: skip
 
 
-class Function(torch.nn.Module):  # type: ignore[misc]
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *given: Any) -> Any:
-        return self.function(*given)
-
-
 def leaves(value: Any) -> list[Any]:
     return [value] if isinstance(value, torch.Tensor) else [leaf for part in value for leaf in leaves(part)]
 
@@ -196,7 +188,7 @@ def leaves(value: Any) -> list[Any]:
 @pytest.mark.parametrize("name", CASES)
 def test_ops_give_the_numbers_of_torch(name: str) -> None:
     function, given = CASES[name]
-    session = eqsat_layout.Session(torch.export.export(Function(function), given))
+    session = eqsat_layout.Session(torch.export.export(FunctionModule(function), given))
     results = session.run(None, dict(zip([one.name for one in session.inputs], given, strict=True)))
     for got, wanted in zip(results, leaves(function(*given)), strict=True):
         assert (str(got.dtype), got.shape) == (str(wanted.dtype).removeprefix("torch."), tuple(wanted.shape))
@@ -227,7 +219,7 @@ def test_long_recurrent_networks_compile_at_once(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "draws", [torch.nn.Dropout(0.5).train(), Function(lambda x: x * torch.bernoulli(x.abs().clamp(max=1), 0.5))]
+    "draws", [torch.nn.Dropout(0.5).train(), FunctionModule(lambda x: x * torch.bernoulli(x.abs().clamp(max=1), 0.5))]
 )
 def test_what_draws_random_numbers_is_refused(draws: Any) -> None:
     """Dropout that trains, and Bernoulli's numbers, were taken for what they are given."""
@@ -250,7 +242,9 @@ def test_slices_of_sums_of_sizes_keep_their_sizes() -> None:
     """Relax did not know ``max(min(1, n) + n - 1, 0)`` to be n: a difference had no shape (Whisper)."""
     auto = torch.export.Dim
     given = torch.randint(0, 3, (2, 7))
-    program = torch.export.export(Function(_differences), (given,), dynamic_shapes=(({0: auto("b"), 1: auto("n")},),))
+    program = torch.export.export(
+        FunctionModule(_differences), (given,), dynamic_shapes=(({0: auto("b"), 1: auto("n")},),)
+    )
     session = eqsat_layout.Session(program)
     for shape in ((2, 7), (1, 1), (3, 11), (2, 0)):
         x = torch.randint(0, 3, shape)
@@ -263,7 +257,7 @@ def test_slices_of_sums_of_sizes_keep_their_sizes() -> None:
 def test_slices_of_as_many_as_the_program_says_at_least_keep_their_sizes(slices: Any) -> None:
     """What two of them made together had no shape; those along an axis from the end could not be built."""
     program = torch.export.export(
-        Function(slices), (torch.zeros(9, 2),), dynamic_shapes=(({0: torch.export.Dim.AUTO},),)
+        FunctionModule(slices), (torch.zeros(9, 2),), dynamic_shapes=(({0: torch.export.Dim.AUTO},),)
     )
     session = eqsat_layout.Session(program)
     for rows in (9, 4, 3):
@@ -282,7 +276,7 @@ def test_borders_are_as_wide_as_sizes_say(rows: int) -> None:
 
     dynamic = ({0: torch.export.Dim.DYNAMIC},)
     session = eqsat_layout.Session(
-        torch.export.export(Function(whole), (torch.zeros(rows, 3),), dynamic_shapes=(dynamic,))
+        torch.export.export(FunctionModule(whole), (torch.zeros(rows, 3),), dynamic_shapes=(dynamic,))
     )
     for count in (8, 9, 6, 3):
         x = torch.randn(count, 3)
@@ -300,7 +294,7 @@ def test_borders_are_as_wide_as_sizes_say(rows: int) -> None:
 def test_sizes_are_floats_where_they_are_divided(scaled: Any) -> None:
     """A mean along a dynamic axis was refused: "nothing here converts" sym_float."""
     dynamic = ({0: torch.export.Dim.DYNAMIC},)
-    program = torch.export.export(Function(scaled), (torch.zeros(8, 3),), dynamic_shapes=(dynamic,))
+    program = torch.export.export(FunctionModule(scaled), (torch.zeros(8, 3),), dynamic_shapes=(dynamic,))
     session = eqsat_layout.Session(program)
     for rows in (8, 5):
         x = torch.randn(rows, 3)
@@ -317,7 +311,7 @@ def repeated_to_fours() -> tuple[Callable[..., Any], Any]:
         return x.repeat(1, -x.shape[1] % 4)
 
     dynamic = ({1: torch.export.Dim.DYNAMIC},)
-    return function, torch.export.export(Function(function), (torch.zeros(3, 8),), dynamic_shapes=(dynamic,))
+    return function, torch.export.export(FunctionModule(function), (torch.zeros(3, 8),), dynamic_shapes=(dynamic,))
 
 
 def test_a_definition_that_holds_for_the_example_only_is_refused() -> None:
@@ -427,7 +421,7 @@ def test_repeats_as_often_as_a_size_says_are_read_at_once(monkeypatch: pytest.Mo
     kind = torch.export.ExportedProgram
     decomposed = kind.run_decompositions
     monkeypatch.setattr(kind, "run_decompositions", lambda *given: times.append(given) or decomposed(*given))
-    function = Function(lambda x, y: y[None].repeat(x.shape[0], 1, 2))
+    function = FunctionModule(lambda x, y: y[None].repeat(x.shape[0], 1, 2))
     shapes = ({0: torch.export.Dim.DYNAMIC}, None)
     session = eqsat_layout.Session(torch.export.export(function, (X, ROWS), dynamic_shapes=(shapes,)))
     names = [one.name for one in session.inputs]

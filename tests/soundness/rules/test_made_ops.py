@@ -13,7 +13,7 @@ from eqsat_layout import op, rule
 from eqsat_layout.egraph.rules import rule_files
 from eqsat_layout.soundness import assert_rules_sound
 from eqsat_layout.soundness.rules.fuzzer import fuzz_rules
-from eqsat_layout.soundness.rules.reports import Effort
+from eqsat_layout.soundness.rules.reports import Effort, FuzzReport
 
 RULES = """
 (rule ((= y (Op k (Arg x (Arg s (End))))) (is k "relax.multiply") (= s (Op j (Arg x (End)))) (is j "relax.sigmoid"))
@@ -29,10 +29,15 @@ RULES = """
 """
 
 
+def fuzzed(folder: Path, text: str, effort: Effort) -> FuzzReport:
+    """The rules of a file of a user's, judged."""
+    path = folder / "mine.egg"
+    path.write_text(text)
+    return fuzz_rules([*rule_files(), path], effort, only=lambda r: r.file == str(path))
+
+
 def test_rules_that_ask_for_ops_are_fuzzed(tmp_path: Path) -> None:
-    path = tmp_path / "mine.egg"
-    path.write_text(RULES)
-    report = fuzz_rules([*rule_files(), path], Effort(cases=5, models=3), only=lambda r: r.file == str(path))
+    report = fuzzed(tmp_path, RULES, Effort(cases=5, models=3))
     by_name = {r.rule.name: r for r in report.rules}
     assert {name for name, r in by_name.items() if r.failures} == {"wrong", "wrong-attribute"}
     assert {name for name, r in by_name.items() if r.is_sound} == {"right", "nested"}
@@ -44,12 +49,11 @@ def test_rules_that_ask_for_ops_are_fuzzed(tmp_path: Path) -> None:
 
 def test_made_ops_without_elements_claim_nothing(tmp_path: Path) -> None:
     """A window larger than what it slides over: type inference takes it, and the fuzzer ended in an error."""
-    path = tmp_path / "mine.egg"
-    path.write_text(
+    text = (
         '(rule ((= y (Op k (Arg x (End)))) (is k "relax.nn.max_pool1d") (attr k "pool_size" s))\n'
         '      ((becomes y (Make k (+ "pool_size=" s "+[9]") (Arg x (End))))) :ruleset logical :name "larger")\n'
     )
-    report = fuzz_rules([*rule_files(), path], Effort(cases=5, models=2), only=lambda r: r.file == str(path))
+    report = fuzzed(tmp_path, text, Effort(cases=5, models=2))
     assert report.crashes == []
     assert "can't be" in report.rules[0].trouble or report.rules[0].failures
 
@@ -78,10 +82,9 @@ def test_rules_written_in_python_are_fuzzed() -> None:
 
 def test_made_ops_that_are_not_one_kernel_are_evaluated(tmp_path: Path) -> None:
     """``relax.cumsum`` has no TIR of its own: what a rule made of it was not judged."""
-    path = tmp_path / "mine.egg"
-    path.write_text(
+    text = (
         '(rule ((= y (Op k (Arg x (End)))) (is k "relax.cumsum") (attr k "axis" v) (default k "dtype"))\n'
         '      ((becomes y (Make "relax.cumsum" (+ "axis=" v) (Arg x (End))))) :ruleset logical :name "anew")\n'
     )
-    report = fuzz_rules([*rule_files(), path], Effort(cases=1, models=1), only=lambda r: r.file == str(path))
+    report = fuzzed(tmp_path, text, Effort(cases=1, models=1))
     assert report.rules[0].failures, report.rules[0].trouble
