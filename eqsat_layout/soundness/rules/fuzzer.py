@@ -45,8 +45,9 @@ PATIENCE = 3
 """How many times the models asked for are made so that rare rules have their instances too."""
 AT_MOST = 10.0
 """Seconds of work for a file of somebody's own; those of the package are not fuzzed again for it."""
-AFTERWARDS = 3.0
-"""Seconds of work, or as long as it took, for the other rules of a file when one of them is known to be wrong."""
+AFTERWARDS = 4
+"""Models, or as many as it took, for the other rules of a file when one of them is known to be wrong. Counted, not timed:
+the same seed finds the same on any machine."""
 FEW_RULES = 24
 """Up to so many rules, models are made with more terms of each."""
 NARROW = 1
@@ -111,7 +112,7 @@ class Fuzzer:
         self._instances = Instances(dict(one for rule in self._sought for one in searches(base, rule)))
         self.reports = [RuleReport(watched.rule) for watched in self._matcher.watched]
         self._refused = [RuleReport(rule, trouble=why) for rule, why in self._matcher.refused]
-        self._found_out: float | None = None
+        self._found_out: int | None = None
 
     def close(self) -> None:
         """Frees the scratch files."""
@@ -202,7 +203,7 @@ class Fuzzer:
     def _share(self, effort: Effort, models: int, seconds: float, work: float) -> float:
         if effort.seconds is not None:
             return seconds / effort.seconds
-        if effort.at_most is not None and models and (self._is_decided(work) or work >= effort.at_most):
+        if effort.at_most is not None and models and (self._is_decided(models) or work >= effort.at_most):
             return 1.0
         if models < effort.models:
             return models / (effort.models * PATIENCE)
@@ -212,15 +213,15 @@ class Fuzzer:
             return 1.0
         return max(models / (effort.models * PATIENCE), least / effort.cases)
 
-    def _is_decided(self, work: float) -> bool:
+    def _is_decided(self, models: int) -> bool:
         """Whether nothing more is to be found out: all rules that claim anything are known to be wrong, or one is, or
         all of them together, and the others had their time too."""
         if self._found_out is None and (self._found.false_merges or any(r.failures for r in self.reports)):
-            self._found_out = work
+            self._found_out = models
         if self._found_out is None:
             return False
         waiting = [r for r in self.reports if not r.failures and not r.trouble and claims_anything(r.rule, self._base)]
-        late = work >= self._found_out + max(AFTERWARDS, self._found_out)
+        late = models >= self._found_out + max(AFTERWARDS, self._found_out)
         return late or not waiting or bool(self._found.false_merges)
 
     def model(self, number: int) -> RuleModel:
