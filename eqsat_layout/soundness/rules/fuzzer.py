@@ -46,8 +46,8 @@ PATIENCE = 3
 AT_MOST = 10.0
 """Seconds of work for a file of somebody's own; those of the package are not fuzzed again for it."""
 AFTERWARDS = 4
-"""Models, or as many as it took, for the other rules of a file when one of them is known to be wrong. Counted, not timed:
-the same seed finds the same on any machine."""
+"""Models, or as many as it took, for the other rules of a file when one of them is known to be wrong. They are counted,
+not timed: the same seed finds the same on any machine."""
 FEW_RULES = 24
 """Up to so many rules, models are made with more terms of each."""
 NARROW = 1
