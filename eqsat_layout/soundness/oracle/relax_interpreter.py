@@ -46,6 +46,11 @@ class RelaxInterpreter:
         self._mod = mod
         self._kernels: dict[Any, Interpreter] = {}
 
+    @property
+    def work(self) -> int:
+        """Of all its kernels so far; see :class:`Interpreter`."""
+        return sum(kernel.work for kernel in self._kernels.values())
+
     def call(self, name: str, inputs: Sequence[Value]) -> Value:
         """See :func:`run_function`."""
         function = self._mod[name]

@@ -46,6 +46,8 @@ class Interpreter:
         self._tensors = [param for param in self._params if type(param.ty) is tirx.BufferType]
         self._symbols = _symbols(self._params)
         self._plans: dict[tuple[int, ...], _Plan] = {}
+        self.work = 0
+        """Expressions that all runs evaluated so far: how long they take, without a clock."""
 
     def run(self, operands: Sequence[Masked], sizes: Mapping[str, int] | None = None) -> list[Masked]:
         """The results, which are the tensor parameters after the operands; see :func:`run_prim_func`."""
@@ -60,7 +62,9 @@ class Interpreter:
         with np.errstate(all="ignore"):
             if plan is None:
                 plan = self._plans[found] = self._compile(found)
-            return plan.run(operands)
+            results, work = plan.run(operands)
+        self.work += work
+        return results
 
     def _sizes(self, operands: Sequence[Masked], sizes: dict[str, int]) -> tuple[int, ...]:
         """The numbers that the symbols stand for."""
@@ -108,7 +112,8 @@ class _Plan:
     slots: int
     step: Step
 
-    def run(self, operands: Sequence[Masked]) -> list[Masked]:
+    def run(self, operands: Sequence[Masked]) -> tuple[list[Masked], int]:
+        """All tensor parameters afterwards, and how much work that was."""
         worlds = len(operands[0].values) if operands else 1
         frame = Frame(worlds, [np.zeros(0)] * self.buffers, [None] * self.buffers, [(np.zeros(0), None)] * self.slots)
         for number, (shape, dtype, written) in enumerate(self.tensors):
@@ -118,7 +123,7 @@ class _Plan:
                 frame.values[number] = np.zeros((worlds, *shape), dtype)
                 frame.masks[number] = np.zeros((worlds, *shape), bool)
         self.step(frame, None)
-        return [Masked.of(frame.values[k], frame.masks[k]) for k in range(len(self.tensors))]
+        return [Masked.of(frame.values[k], frame.masks[k]) for k in range(len(self.tensors))], frame.work
 
     def _bind(self, frame: Frame, number: int, operand: Masked, written: bool) -> None:
         shape, dtype, _ = self.tensors[number]

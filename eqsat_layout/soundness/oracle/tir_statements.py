@@ -38,6 +38,8 @@ MOST_TURNS = 2_000
 
 _LIGHT = 16
 """Elements that one turn may read and be counted as one."""
+_OVERHEAD = 10
+"""Expressions that take as long as what a statement does beside evaluating its own."""
 
 
 @dataclass
@@ -146,7 +148,7 @@ class Statements:
         value = self.expressions.compile(store.value, self.lanes)
         indices = [self.expressions.compile(index, self.lanes) for index in store.indices]
         place = self.function.place(store.buffer, self.expressions.axes, indices, self.lanes)
-        return place.store(value, self.grid, self.lanes)
+        return _counted(place.store(value, self.grid, self.lanes), store)
 
     def _branch(self, statement: Any) -> Step:
         test = self.expressions.compile(statement.condition, self.lanes)
@@ -162,7 +164,7 @@ class Statements:
             if otherwise is not None and no is not None and no.any():
                 otherwise(frame, None if taken is None and no.all() else no)
 
-        return step
+        return _counted(step, statement.condition)
 
     def _decision(self, test: Code, frame: Frame, taken: Mask | None) -> Mask:
         values, defined = test.run(frame, taken)
@@ -215,7 +217,7 @@ class Statements:
         dtype = dtype_of(loop.loop_var)
         body = self.compile(loop.body)
         decided = start.known is None or extent.known is None
-        weight = 1 + _loads(loop.body) // _LIGHT
+        weight = 1 + _count(loop.body, tvm.ir.TensorLoad) // _LIGHT
 
         def step(frame: Frame, taken: Mask | None) -> None:
             low, high = self._bound(start, frame, taken), self._bound(extent, frame, taken)
@@ -258,6 +260,17 @@ class Statements:
             raise self.function.fail(f"its operands let loops go round more than {MOST_TURNS} times")
 
 
+def _counted(step: Step, evaluated: Any) -> Step:
+    """The step, which says how much work it is: the same on every machine."""
+    work = _OVERHEAD + _count(evaluated, tvm.ir.Expr)
+
+    def run(frame: Frame, taken: Mask | None) -> None:
+        frame.work += work
+        step(frame, taken)
+
+    return run
+
+
 def sequence(steps: list[Step]) -> Step:
     """One step after the other."""
     if len(steps) == 1:
@@ -277,10 +290,10 @@ def _is_spread(ty: Any) -> bool:
     return not tvm_ffi.structural_equal(ty.layout, tirx.decl_buffer(ty.shape, ty.dtype).ty.layout)
 
 
-def _loads(statement: Any) -> int:
-    """How many elements are read in it."""
+def _count(node: Any, kind: Any) -> int:
+    """How many parts of it are of a kind."""
     found: list[Any] = []
-    tvm_ffi.structural_walk(statement, (tvm.ir.TensorLoad, found.append))
+    tvm_ffi.structural_walk(node, (kind, found.append))
     return len(found)
 
 

@@ -51,6 +51,8 @@ class Frame:
     """The same for the iteration that runs."""
     turns: int = 0
     """Of loops whose ends the operands decide."""
+    work: int = 0
+    """Expressions that were evaluated, each on arrays, and as many more as a statement takes by itself."""
 
 
 Run = Callable[[Frame, Mask | None], Pair]

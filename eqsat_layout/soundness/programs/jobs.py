@@ -28,11 +28,14 @@ from eqsat_layout.system.sigint import start_without_sigint
 STRIDE: Final = 1_000_000
 """Between the first programs of two seeds of the fuzzer."""
 PATIENCE: Final = 60.0
-"""Seconds after which a program hangs."""
+"""Seconds of a process's work, or of its doing nothing, after which a program hangs. On a busy machine they are longer:
+what else runs there is no fault of the program."""
 PATIENCE_WITH_TARGETS: Final = 300.0
 """The same where it is compiled for a target: a simulator is compiled first."""
 IMPATIENCE: Final = 6.0
 """The same while a program that hangs is made smaller."""
+_IDLE: Final = 0.01
+"""Share of the processor below which a process does nothing."""
 _ENVIRONMENT: Final = {"TVM_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 """One thread per process; and below, no costs that were measured on this machine, so that a seed says it all."""
 
@@ -168,7 +171,7 @@ class Worker:
             if self._process is None:
                 self._start()
             self._pipe.send((record, seed, self._rules, self.target))
-            if self._pipe.poll(self.patience):
+            if self._answers():
                 outcome: ProgramOutcome = self._pipe.recv()
                 return outcome
             why = _HANGS
@@ -179,6 +182,16 @@ class Worker:
         choices = Choices.of_seed(seed) if record is None else Choices.of_record(record)
         program = make_program(choices, known_sizes=is_device(self.target))
         return ProgramOutcome(FAILED, why, "", tuple(choices.record), tuple(choices.spans), program.text())
+
+    def _answers(self) -> bool:
+        """Whether there is an answer before patience ends: it does when the process worked that long, or did nothing
+        for that long."""
+        begin = worked = _worked(self._process.pid)
+        while not self._pipe.poll(self.patience):
+            before, worked = worked, _worked(self._process.pid)
+            if worked - begin >= self.patience or worked - before < _IDLE * self.patience:
+                return False
+        return True
 
     def _start(self) -> None:
         context = multiprocessing.get_context("spawn")
@@ -198,6 +211,15 @@ class Worker:
             process.kill()
             process.join(5)
             self._pipe.close()
+
+
+def _worked(process: int) -> float:
+    """Seconds of the processor that a process had so far; 0 where the system does not say."""
+    try:
+        times = Path(f"/proc/{process}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(times[11]) + int(times[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _cause(code: int | None) -> str:

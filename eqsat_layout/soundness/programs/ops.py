@@ -14,6 +14,7 @@ import numpy as np
 from tvm import relax, tirx
 from tvm.relax import op as R
 
+from eqsat_layout.soundness.programs.ops_edges import EDGE_KINDS
 from eqsat_layout.soundness.programs.ops_nn import NETWORK_KINDS
 from eqsat_layout.soundness.programs.ops_quantised import BYTE_KINDS
 from eqsat_layout.soundness.programs.ops_schema import SCHEMA_KINDS
@@ -33,7 +34,7 @@ def kinds_for(w: FunctionWriter, x: Any) -> dict[Step, int]:
     """The steps that ``x`` may be taken through, with their weights; the first is the simplest."""
     if 0 in shape_of(x):
         return EMPTY_KINDS
-    kinds = {**ANY_KINDS, **STRUCTURE_KINDS, **SCHEMA_KINDS}
+    kinds = {**ANY_KINDS, **STRUCTURE_KINDS, **SCHEMA_KINDS, **EDGE_KINDS}
     if dtype_of(x).startswith("float"):
         kinds |= FLOAT_KINDS
     if not is_static(x):

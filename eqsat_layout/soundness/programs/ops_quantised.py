@@ -6,6 +6,7 @@ bytes before; their scale and zero are known, or worked out where the program ru
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -14,6 +15,9 @@ from tvm.relax import op as R
 
 from eqsat_layout.soundness.programs.writer import FunctionWriter, Step, dtype_of, is_static, shape_of
 
+_DTYPES: Final = ("float32", "float16", "uint8", "int8")
+_WORD: Final = 4
+"""Bytes that are multiplied at once."""
 _BYTES: Final = {"uint8": (0, 255), "int8": (-128, 127)}
 _SCALES: Final = (0.05, 0.02, 0.5, 1.0)
 _LARGEST: Final = 2_000
@@ -23,15 +27,26 @@ _CONVOLUTIONS: Final = {3: (R.nn.conv1d, "W"), 4: (R.nn.conv2d, "HW"), 5: (R.nn.
 
 def quantised(w: FunctionWriter, x: Any) -> Any:
     """A product of what bytes stand for with weights that bytes stand for."""
+    x = x if _may_be_bytes(w, x) else next(filter(partial(_may_be_bytes, w), w.values), x)
     shape = shape_of(x)
-    if len(shape) < 2 or not all(isinstance(e, int) for e in shape[1:]) or w.known(x).is_rough:
+    if not _may_be_bytes(w, x):
         return None
     data = _stood_for(w, x)
     if len(shape) in _CONVOLUTIONS and w.choices.chance(60):
         return _convolution(w, data, shape)
+    whole = [axis for axis, extent in enumerate(shape) if isinstance(extent, int) and extent % _WORD == 0]
+    if shape[-1] % _WORD and whole and w.choices.chance(70):  # along an axis that fills words of bytes
+        data = w.emit(R.permute_dims(data, [*(a for a in range(len(shape)) if a != whole[0]), whole[0]]), rough=False)
     width = w.choices.choice((4, 1, 3, 8, 16))
-    weights = _weights(w, (shape[-1], width), 1)
+    weights = _weights(w, (shape_of(data)[-1], width), 1)
     return w.emit(R.matmul(data, weights), grows=2)
+
+
+def _may_be_bytes(w: FunctionWriter, x: Any) -> bool:
+    """Exact, as one step of quantisation is no rounding, and of sizes that are known but for the first."""
+    shape = shape_of(x)
+    known = len(shape) > 1 and all(isinstance(e, int) and e for e in shape[1:]) and shape[0] != 0
+    return known and dtype_of(x) in _DTYPES and not w.known(x).is_rough
 
 
 def _stood_for(w: FunctionWriter, x: Any) -> Any:
@@ -43,13 +58,12 @@ def _stood_for(w: FunctionWriter, x: Any) -> Any:
         finite = w.emit(R.where(w.emit(R.isnan(x)), relax.const(0, dtype_of(x)), x), rough=False)
         inside = w.emit(R.clip(finite, -50, 50), rough=False)
         wide = inside if dtype_of(x) == "float32" else w.emit(R.astype(inside, "float32"), rough=False)
-        own = _zero(w, dtype)
-        x = w.emit(R.quantize(wide, scale, own, axis=0, out_dtype=dtype))
-        zero: Any = own
-    elif is_static(x) and choices.chance(40):  # known only where the program runs
-        zero = w.emit(choices.choice((R.max, R.min))(x))
+        zero: Any = _zero(w, dtype)
+        x = w.emit(R.quantize(wide, scale, zero, axis=0, out_dtype=dtype))
     else:
         zero = _zero(w, dtype)
+    if is_static(x) and choices.chance(35):  # known only where the program runs
+        zero = w.emit(choices.choice((R.max, R.min))(x))
     if choices.chance(50):
         return w.emit(R.dequantize(x, scale, zero, axis=0, out_dtype="float32"))
     number, own = (w.emit(R.astype(one, "float32"), rough=False) for one in (x, zero))
@@ -107,4 +121,4 @@ def _convolution(w: FunctionWriter, x: Any, shape: tuple[Any, ...]) -> Any:
     return w.emit(made, grows=2)
 
 
-BYTE_KINDS: dict[Step, int] = {quantised: 2}
+BYTE_KINDS: dict[Step, int] = {quantised: 5}

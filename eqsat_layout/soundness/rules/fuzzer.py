@@ -43,8 +43,11 @@ TOGETHER_EVERY, USERS_TOGETHER_EVERY = 2, 3
 """Models in one of which all rules run together: of the package, and of somebody's own."""
 PATIENCE = 3
 """How many times the models asked for are made so that rare rules have their instances too."""
-AT_MOST = 10.0
-"""Seconds of work for a file of somebody's own; those of the package are not fuzzed again for it."""
+AT_MOST = 12
+"""Rules times models for a file of somebody's own, some ten seconds of work; those of the package are not fuzzed again
+for it. Counted, not timed: the same seed finds the same on any machine."""
+_LEAST_MODELS = 2
+"""However many rules there are."""
 AFTERWARDS = 4
 """Models, or as many as it took, for the other rules of a file when one of them is known to be wrong. They are counted,
 not timed: the same seed finds the same on any machine."""
@@ -121,10 +124,10 @@ class Fuzzer:
 
     def run(self, effort: Effort, progress: Progress = lambda instances, share: None, first: int = 0) -> FuzzReport:
         """Makes and checks models, from number ``first`` on, until the effort is spent."""
-        start, work = time.perf_counter(), time.process_time()
+        start = time.perf_counter()
         models = 0
         while True:
-            share = self._share(effort, models, time.perf_counter() - start, time.process_time() - work)
+            share = self._share(effort, models, time.perf_counter() - start)
             progress(sum(r.instances for r in self.reports), share)
             if share >= 1:
                 break
@@ -200,11 +203,13 @@ class Fuzzer:
         finally:
             matcher.close()
 
-    def _share(self, effort: Effort, models: int, seconds: float, work: float) -> float:
+    def _share(self, effort: Effort, models: int, seconds: float) -> float:
         if effort.seconds is not None:
             return seconds / effort.seconds
-        if effort.at_most is not None and models and (self._is_decided(models) or work >= effort.at_most):
-            return 1.0
+        if effort.at_most is not None and models:
+            spent = models >= _LEAST_MODELS and models * len(self.reports) >= effort.at_most
+            if spent or self._is_decided(models):
+                return 1.0
         if models < effort.models:
             return models / (effort.models * PATIENCE)
         waiting = [r for r in self.reports if r.instances and not r.trouble and not r.failures]

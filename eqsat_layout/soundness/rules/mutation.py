@@ -6,6 +6,7 @@ counterexample, or sound all the same, with z3's proof as the explanation. What 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -53,23 +54,25 @@ class Verdict:
 def judge(
     base: RuleBase,
     mutants: Iterable[Mutant],
-    seconds: float,
+    seconds: float = math.inf,
     seed: int = 0,
+    models: float = math.inf,
 ) -> Verdict:
-    """Proves what can be proved of the mutants and fuzzes the rest, all in the same models, for ``seconds`` at most."""
+    """Proves what can be proved of the mutants and fuzzes the rest, all in the same models: so many at most, or for
+    ``seconds``, until all are caught."""
     prover = Prover(base)
     sound: list[Mutant] = []
     doubtful: list[Mutant] = []
     for mutant in mutants:
         (sound if prover.prove(mutant.rule).proved else doubtful).append(mutant)
     left, caught = doubtful, []
-    start, models = time.perf_counter(), 0
-    while left and (time.perf_counter() < start + seconds):
-        report = _round(base, left, seed, models)
+    start, made = time.perf_counter(), 0
+    while left and made < models and time.perf_counter() < start + seconds:
+        report = _round(base, left, seed, made)
         wrong = {r.rule.name for r in report.rules if r.failures}
         caught += [m for m in left if m.rule.name in wrong]
         left = [m for m in left if m.rule.name not in wrong]
-        models += ROUND
+        made += ROUND
     return Verdict(tuple(caught), tuple(sound), tuple(left))
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import random
-import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache, partial
@@ -58,8 +57,9 @@ _TO_VARY = 20
 """Draws of other attributes for one of them."""
 _LIFTS = 100
 """The same with an axis more or less."""
-_SLOW = 0.1
-"""Seconds of one run in one world, after which an op is too large for models, in which it is run hundreds of times."""
+_MOST_WORK = 100_000
+"""Expressions that one run may evaluate: some 0.1 s. A larger op is none for models, in which it is run hundreds of
+times. Counted, not timed: every machine has the same vocabularies."""
 _IS_PART = "it is a view, a pad or a crop"
 _PARTS = 20
 """Calls that are but views, pads or crops, before one of them is taken: nothing else is looked for any longer."""
@@ -361,13 +361,12 @@ def run_once(signature: Signature, call: OpCall | None, interpreters: dict[str, 
     for make in _runners(signature, call):
         try:
             runner = make()
-            found, took = _timed(runner, operands)
-            if took > _SLOW:
-                took = _timed(runner, operands)[1]  # what was compiled once is run often
+            before = runner.work
+            found = runner.run([Masked.of(array) for array in operands])
         except (EqsatError, *ILL_TYPED) as error:  # operations that NumPy has not, extents below 0
             why = f"it can't be evaluated: {error}"
         else:
-            if took > _SLOW:
+            if runner.work - before > _MOST_WORK:
                 return "it takes too long to be evaluated; smaller calls of it may not"
             if [(tuple(map(int, m.values.shape[1:])), str(m.values.dtype)) for m in found] == types:
                 interpreters[signature.key] = runner
@@ -380,13 +379,6 @@ def run_once(signature: Signature, call: OpCall | None, interpreters: dict[str, 
 def _interpreter_of(func: tvm_ffi.StructuralKey) -> Interpreter:
     """One for all vocabularies: compiling a function takes far longer than running it on tensors of this size."""
     return Interpreter(func.key)
-
-
-def _timed(runner: RunnableOp, operands: Sequence[Any]) -> tuple[list[Masked], float]:
-    """The results of one run, and its seconds."""
-    start = time.process_time()
-    found = runner.run([Masked.of(array) for array in operands])
-    return found, time.process_time() - start
 
 
 def _runners(signature: Signature, call: OpCall | None) -> Iterator[Callable[[], RunnableOp]]:

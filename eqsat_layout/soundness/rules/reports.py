@@ -67,10 +67,10 @@ class FuzzReport:
 @dataclass(frozen=True)
 class Effort:
     """When to stop: after ``seconds``; or when ``models`` were made and every rule that has instances had ``cases``, or
-    after ``at_most`` seconds of the processor, so that other work on the machine hides nothing, or before that, when
-    every rule is known to be wrong."""
+    when rules were looked at in models ``at_most`` times, each rule in each model counted and two models made, or
+    before that, when every rule is known to be wrong. Without ``seconds`` the same is done on every machine."""
 
     seconds: float | None = None
     cases: int = 1000
     models: int = 10
-    at_most: float | None = None
+    at_most: int | None = None

@@ -31,6 +31,11 @@ _SORTING = re.compile(r"call_\w*packed\(\s*\"tvm\.contrib\.sort\.")
 class RunnableOp(Protocol):
     """An op that can be run."""
 
+    @property
+    def work(self) -> int:
+        """Expressions that the reference interpreter evaluated for it so far."""
+        ...
+
     def run(self, operands: Sequence[Masked]) -> list[Masked]:
         """Its results, all worlds at once."""
         ...
@@ -38,6 +43,8 @@ class RunnableOp(Protocol):
 
 class BuiltOp:
     """One call, built for this machine as TVM does it; one that ``orders`` has no value for NaN."""
+
+    work = 0
 
     def __init__(self, machine: Any, *, orders: bool = False):
         self._machine, self._orders = machine, orders
@@ -112,6 +119,11 @@ class LegalisedOp:
     @cached_property
     def _interpreter(self) -> RelaxInterpreter:
         return RelaxInterpreter(self.mod)
+
+    @property
+    def work(self) -> int:
+        """Of all kernels."""
+        return self._interpreter.work
 
     def run(self, operands: Sequence[Masked]) -> list[Masked]:
         """Its results, one world after the other."""

@@ -17,7 +17,7 @@ def assert_rules_sound(
     AssertionError with the smallest counterexamples.
 
     A rule that can't be fuzzed fails too. ``seconds``: how long, instead of until every rule had ``cases`` instances or
-    ten seconds are over.
+    was looked at in as many models as take some ten seconds.
     Raises :class:`~eqsat_layout.errors.RuleError` for a file that can't be read.
     """
     from eqsat_layout.egraph.python_rules import PythonRule

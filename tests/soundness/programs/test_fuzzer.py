@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -25,7 +27,7 @@ from eqsat_layout.soundness.programs.check import Pair, difference, interface_di
 from eqsat_layout.soundness.programs.choices import Choices
 from eqsat_layout.soundness.programs.fuzzer import fuzz_programs, main
 from eqsat_layout.soundness.programs.generator import RandomProgram, make_program, programs
-from eqsat_layout.soundness.programs.jobs import Worker
+from eqsat_layout.soundness.programs.jobs import Worker, _worked
 from eqsat_layout.soundness.programs.ops import ANY_KINDS, FLOAT_KINDS
 from eqsat_layout.soundness.programs.ops_nn import NETWORK_KINDS
 from eqsat_layout.soundness.programs.ops_quantised import BYTE_KINDS
@@ -293,3 +295,18 @@ def test_programs_are_compiled_exactly_where_that_is_asked(
 ) -> None:
     monkeypatch.setattr(trial, "compiled_difference", lambda program, seed: said)
     assert check(Choices.of_seed(0), 0, target=EXACTLY).kind == kind
+
+
+def test_a_process_hangs_when_it_worked_or_idled_too_long() -> None:
+    """On a busy machine a program that was only slow was said to hang."""
+    before = _worked(os.getpid())
+    sum(range(10_000_000))
+    assert 0 < _worked(os.getpid()) - before < 30
+    worker = Worker()
+    try:
+        worker.ask((), 2)
+        os.kill(worker._process.pid, signal.SIGSTOP)
+        worker.patience = 0.3
+        assert "hangs" in worker.ask((), 2).why
+    finally:
+        worker.close()

@@ -9,13 +9,14 @@ from effort import some
 
 from eqsat_layout.egraph.rules import rule_files
 from eqsat_layout.soundness.rules.corpus import CorpusRule, cases_in, judge_case
+from eqsat_layout.soundness.rules.fuzzer import AT_MOST
 from eqsat_layout.soundness.rules.prover import Prover
 from eqsat_layout.soundness.rules.reports import Effort
 from eqsat_layout.soundness.rules.rule_base import read_rule_base
 
 CORPUS = Path(__file__).parents[1]
-QUICK = Effort(cases=100, models=3, at_most=15.0)
-SHORT = Effort(cases=30, models=2, at_most=3.0)
+QUICK = Effort(cases=100, models=3, at_most=AT_MOST)
+SHORT = Effort(cases=30, models=2, at_most=2)
 
 
 def cases(folder: str) -> list[CorpusRule]:

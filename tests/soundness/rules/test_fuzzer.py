@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import numpy as np
@@ -11,15 +12,16 @@ from eqsat_layout.egraph.rules import rule_files
 from eqsat_layout.errors import RuleError
 from eqsat_layout.soundness import assert_rules_sound
 from eqsat_layout.soundness.rules.counterexample import elements
-from eqsat_layout.soundness.rules.fuzzer import fuzz_rules
+from eqsat_layout.soundness.rules.fuzzer import AT_MOST, fuzz_rules
 from eqsat_layout.soundness.rules.jobs import fuzz_in_processes
 from eqsat_layout.soundness.rules.mutation import judge, mutants_of
+from eqsat_layout.soundness.rules.ops import unusable, usual_call
 from eqsat_layout.soundness.rules.reports import Effort, FuzzReport
 from eqsat_layout.soundness.rules.rule_base import read_rule_base
 
 BAD = Path(__file__).with_name("bad_rules.egg")
-QUICK = Effort(cases=20, models=6, at_most=60.0)
-UNTIL_CAUGHT = Effort(models=12, at_most=60.0)
+QUICK = Effort(cases=20, models=6, at_most=1000)
+UNTIL_CAUGHT = Effort(models=12, at_most=1000)
 """Ends with the model in which all rules fail."""
 
 
@@ -224,6 +226,23 @@ def test_processes_share_the_work(tmp_path: Path) -> None:
     assert all(r.counterexample is None or r.rule.file == str(BAD) for r in report.rules)
 
 
+def test_a_slow_machine_finds_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How many models were made, and which ops were in them, depended on seconds."""
+    rule = '(rule ((= y (Op k (Arg x (End)))) (is k "relax.argmax")) ((live y)) :ruleset logical :name "r")'
+    path = written(tmp_path, rule)
+    clocks = {name: getattr(time, name) for name in ("perf_counter", "process_time")}
+    found = []
+    for times in (1, 1000):
+        unusable.cache_clear()
+        usual_call.cache_clear()
+        for name, clock in clocks.items():
+            monkeypatch.setattr(time, name, lambda clock=clock, times=times: times * clock())
+        report = fuzz(path, Effort(cases=10, models=2, at_most=AT_MOST))
+        found.append([(report.models, r.instances, r.matches, r.trouble) for r in report.rules])
+    assert found[0] == found[1]
+    assert found[0][0][0] == 2
+
+
 def test_mutants_are_caught() -> None:
     """Some rules here; ``bench.soundness.rules`` has them all."""
     files = rule_files()
@@ -231,7 +250,7 @@ def test_mutants_are_caught() -> None:
     mutants = [
         m for rule in base.rules if rule.name in ("compose", "view", "crop-of-pad") for m in mutants_of(rule, base)
     ]
-    verdict = judge(base, mutants, seconds=60)
+    verdict = judge(base, mutants, models=120)
     assert len(mutants) > 60
     assert [str(m) for m in verdict.survivors] == []
     assert len(verdict.caught) > 15
@@ -328,7 +347,7 @@ def test_a_chain_ends_when_what_it_claims_is_known_to_be_wrong(tmp_path: Path) -
               ((union y x)) :ruleset logical :name "marked")
         """,
     )
-    report = fuzz(path, Effort(models=8, at_most=60.0))
+    report = fuzz(path, Effort(models=8, at_most=1000))
     assert any(r.failures for r in report.rules)
     assert report.models == 1
 
