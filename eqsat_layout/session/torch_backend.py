@@ -13,13 +13,15 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import said_by
 from eqsat_layout.planning.options import check_names
 from eqsat_layout.readers.torch.decompositions import decompositions
 from eqsat_layout.session.session import Session
-from eqsat_layout.session.torch_held import Held
-from eqsat_layout.session.torch_views import split
+from eqsat_layout.session.torch_held import Held, are_apart
+from eqsat_layout.session.torch_views import orders, split
 
 _logger = logging.getLogger("eqsat_layout")
 
@@ -50,12 +52,12 @@ class _Compiled:
     ):
         self._torch, self._graph = torch, graph
         held = {i: one for i, one in enumerate(examples) if _is_held(torch, one)}
-        self._held, self._watched = list(held), Held(torch, list(held.values()))
         numbers = [i for i in _numbers(graph) if i not in held]
         self._numbers = {i: examples[i].item() for i in numbers} if numbers_are_known else {}
         self._examples, self._options = (examples if self._numbers else ()), options
         known = held.keys() | self._numbers.keys()
         self._tensors = [i for i, one in enumerate(examples) if isinstance(one, torch.Tensor) and i not in known]
+        self._written: list[int] = []
         given = [examples[i] for i in self._tensors]
         wants = torch.is_grad_enabled() or _enables_gradients(torch, graph)
         if wants and any(one.requires_grad for one in (*held.values(), *given)):
@@ -63,13 +65,19 @@ class _Compiled:
         if any(one.device.type != "cpu" for one in (*held.values(), *given)):
             raise EqsatError("tensors that are not on the CPU")
         divided = split(torch, graph)
-        if divided.is_only_views:
-            raise EqsatError("none of its results has memory of its own")
-        self._views = divided.views
+        self._views, self._orders = divided.views, orders(divided.computed)
         plain = _with_numbers(torch, divided.computed, {i: self._numbers.get(i) for i in numbers})
         self._sizes = _sizes(torch, graph, self._tensors, examples)
         self._free = [i for i, place in self._sizes.items() if place is None]
-        self._session = Session(self._exported(plain, held, examples), **options)
+        program = self._exported(plain, held, examples)
+        if written := self._written_by(program):
+            held = {i: one for i, one in held.items() if i not in written}
+            self._written, self._tensors = written, [*self._tensors, *(i for i in written if i not in self._tensors)]
+            program = self._exported(plain, held, examples)
+        elif divided.is_only_views:
+            raise EqsatError("none of its results has memory of its own")
+        self._held, self._watched = list(held), Held(torch, list(held.values()))
+        self._session = Session(program, **options)
         self._names = [spec.name for spec in self._session.inputs]
         if strange := [str(spec) for spec in self._session.outputs if not hasattr(torch, spec.dtype)]:
             raise EqsatError(f"a result is {strange[0]}")
@@ -84,9 +92,19 @@ class _Compiled:
         if any(given[i] < 0 for i in self._free):
             _logger.warning("torch runs a graph itself: a number that it is given is below 0")
             return self._graph(*given)
+        if self._written and not self._can_write(given):
+            _logger.warning("torch runs a graph itself: it writes to memory that two of its inputs share")
+            return self._graph(*given)
         feed = dict(zip(self._names, self._inputs(given), strict=True))
         own = [_tensor(self._torch, result) for result in self._session.run(None, feed)]
+        for i in reversed(self._written):
+            given[i].copy_(own.pop())
+        own = [one.permute(np.argsort(order).tolist()) for one, order in zip(own, self._orders, strict=True)]
         return tuple(own) if self._views is None else self._views(*given, *own)
+
+    def _can_write(self, given: Sequence[Any]) -> bool:
+        tensors = [one for one in given if isinstance(one, self._torch.Tensor)]
+        return are_apart([given[i] for i in self._written], tensors)
 
     @cached_property
     def _of_any_numbers(self) -> Callable[..., Any]:
@@ -101,10 +119,19 @@ class _Compiled:
         """Tensors, and for each number that is given by itself one without elements that is as long."""
         return [given[i] for i in self._tensors] + [self._torch.empty((int(given[i]), 0)) for i in self._free]
 
+    def _written_by(self, program: Any) -> list[int]:
+        """The inputs of the graph that a program writes to."""
+        signature, order = program.graph_signature, [*self._tensors, *self._free]
+        places = {name: order[at] for at, name in enumerate(signature.user_inputs) if at < len(order)}
+        buffers = {int(name.removeprefix("held")) for name in signature.buffers_to_mutate.values()}
+        return sorted(buffers | {places[name] for name in signature.user_inputs_to_mutate.values()})
+
     def _exported(self, graph: Any, held: dict[int, Any], examples: Sequence[Any]) -> Any:
-        """The graph over its tensors alone, for all sizes that Dynamo leaves open."""
+        """The graph over its tensors alone, for all sizes that Dynamo leaves open. Its results have their axes in the
+        order in which they lie in torch's memory; behind them comes what it writes to those of its inputs that are
+        known to be written to."""
         torch: Any = self._torch
-        tensors, sizes = self._tensors, self._sizes
+        tensors, sizes, written, orders = self._tensors, self._sizes, self._written, self._orders
         if below := [examples[i] for i in self._free if examples[i] < 0]:
             raise EqsatError(f"a number that it is given is {below[0]}, below 0")
         places = {i: place or (len(examples) + at, 0) for at, (i, place) in enumerate(sizes.items())}
@@ -120,7 +147,10 @@ class _Compiled:
             def forward(self, *given: Any) -> Any:
                 values = {i: getattr(self, f"held{i}") for i in held} | dict(zip(order, given, strict=True))
                 values |= {i: values[tensor].shape[axis] for i, (tensor, axis) in places.items()}
-                return self.graph(*(values.get(i) for i in range(len(examples))))
+                values |= {i: values[i].clone() for i in written}
+                results = self.graph(*(values.get(i) for i in range(len(examples))))
+                laid = (one.permute(order) for one, order in zip(results, orders, strict=True))
+                return *laid, *(values[i] for i in written)
 
         export = importlib.import_module("torch.export")
         types = [node.meta.get("example_value") for node in graph.graph.nodes if node.op == "placeholder"]
@@ -131,11 +161,7 @@ class _Compiled:
         given = tuple(one.detach().clone() for one in self._inputs(examples))  # those are watched by Dynamo's guards
         with torch.no_grad():
             program = export.export(Plain().eval(), given, dynamic_shapes=(tuple(dims),))
-            program = program.run_decompositions(decompositions(()))  # which say what is written to
-        changed = {**program.graph_signature.buffers_to_mutate, **program.graph_signature.user_inputs_to_mutate}
-        if changed:
-            raise EqsatError("it writes to its inputs or to buffers of the model")
-        return program
+            return program.run_decompositions(decompositions(()))  # which say what is written to
 
 
 def _tensor(torch: Any, result: Any) -> Any:

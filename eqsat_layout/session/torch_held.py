@@ -1,8 +1,9 @@
 """Parameters and buffers that a compiled graph holds as constants, watched for changes.
 
 In: tensors of torch. Out: :class:`Held`, that tells whether each is the tensor that it was, in the memory that it was,
-with the elements that it had. torch counts most writes, but not those through ``.data``, through NumPy, or by the
-kernels of norms that train; so elements are looked at, all of a small tensor and some of a large one.
+with the elements that it had; whether tensors share memory. torch counts most writes, but not those through ``.data``,
+through NumPy, or by the kernels of norms that train; so elements are looked at, all of a small tensor and some of a
+large one.
 """
 
 from __future__ import annotations
@@ -33,6 +34,29 @@ class Held:
         )
 
 
+def are_apart(written: Sequence[Any], tensors: Sequence[Any]) -> bool:
+    """Whether each of ``written`` shares memory with no other of ``tensors``, among which they are."""
+    places = {id(one): _place(one) for one in tensors}
+    return not any(
+        id(one) != other and start < places[id(one)][1] and places[id(one)][0] < end
+        for one in written
+        for other, (start, end) in places.items()
+    )
+
+
+def _place(tensor: Any) -> tuple[int, int]:
+    """Where its memory begins and ends."""
+    start = tensor.data_ptr()
+    return start, start + _length(tensor)
+
+
+def _length(tensor: Any) -> int:
+    """Bytes from its first element to its last."""
+    extents = zip(tensor.shape, tensor.stride(), strict=True)
+    elements = 1 + sum((extent - 1) * stride for extent, stride in extents) if tensor.numel() else 0
+    return int(elements * tensor.itemsize)
+
+
 def _seen(held: Any) -> tuple[int, int, int]:
     """Another one where another tensor, or other memory, took its place, or it was written to."""
     return id(held), held.data_ptr(), 0 if held.is_inference() else held._version
@@ -40,8 +64,7 @@ def _seen(held: Any) -> tuple[int, int, int]:
 
 def _sample(torch: Any, tensor: Any) -> np.ndarray[Any, Any]:
     """A view of some of its memory."""
-    extents = zip(tensor.shape, tensor.stride(), strict=True)
-    size = (1 + sum((extent - 1) * stride for extent, stride in extents) if tensor.numel() else 0) * tensor.itemsize
+    size = _length(tensor)
     start = tensor.storage_offset() * tensor.itemsize
     memory: np.ndarray[Any, Any] = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage()).numpy()
     own = memory[start : start + size]

@@ -47,6 +47,7 @@ class _Mended(_Base):  # type: ignore[misc]
         known = super().create_convert_map()
         known |= {name: self._matmul for name in ("matmul.default", "mm.default", "bmm.default")}
         known["empty_permuted.default"] = self._empty
+        del known["_native_batch_norm_legit_functional.default"]  # which gives 0 for statistics; torch writes it out
         known |= {name: self._any for name in ("any.default", "any.dim", "any.dims")}
         for room in _ROOMS:
             known |= {name: self._own(make) for name, make in room.MAKERS.items()}
@@ -106,6 +107,8 @@ class _Mended(_Base):  # type: ignore[misc]
             alpha = values.pop(2) if len(values) > 2 else node.kwargs.get("alpha", 1)
             op = node.target.__name__.partition(".")[0]
             one, other = (_of_type(self.block_builder, value, dtype) for value in values[:2])
+            if not node.meta["val"].shape:  # Relax takes a size for a tensor of one axis
+                one, other = (one if _is_tensor(one) else of_size(self.block_builder, one) for one in (one, other))
             if alpha != 1:
                 scale = relax.const(alpha, dtype)
                 if op == "rsub":
@@ -270,7 +273,7 @@ class _Mended(_Base):  # type: ignore[misc]
         data, *bounds = self.retrieve_args(node)
         bounds = [*bounds, node.kwargs.get("min"), node.kwargs.get("max")][:2]
         dtype = str(data.ty.dtype)
-        if any(isinstance(one, relax.Expr) and isinstance(one.ty, relax.TensorType) for one in bounds):
+        if any(_is_tensor(one) for one in bounds):
             return super()._clamp(node)
         if not dtype.startswith(("int", "uint")) and not any(isinstance(one, relax.Expr) for one in bounds):
             return super()._clamp(node)
@@ -348,9 +351,13 @@ def _called(node: Any) -> str:
 def _of_type(builder: relax.BlockBuilder, value: Any, dtype: str) -> Any:
     if not isinstance(value, relax.Expr):
         return relax.const(value, dtype)
-    if not isinstance(value.ty, relax.TensorType):
+    if not _is_tensor(value):
         return value if dtype == str(value.ty) else _of_type(builder, of_size(builder, value), dtype)
     return as_dtype(builder, value, dtype)
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, relax.Expr) and isinstance(value.ty, relax.TensorType)
 
 
 def _is_all(extent: Any, start: Any, end: Any) -> bool:

@@ -5,6 +5,7 @@ In: an importer's builder, values of a node's arguments. Out: what the node give
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -189,14 +190,22 @@ def _variance_and_mean(
     b: relax.BlockBuilder, data: Any, dim: Any = None, correction: float | None = None, keepdim: bool = False
 ) -> Any:
     axes = [dim] if isinstance(dim, int) else list(dim or range(len(data.ty.shape)))
-    extents = [data.ty.shape.values[axis] for axis in axes]
-    if not all(isinstance(extent, tirx.IntImm) for extent in extents):
-        raise EqsatError("the variance along axes of unknown size is not done")
-    size = int(np.prod([int(extent) for extent in extents]))
-    rest = size - (1 if correction is None else correction)
-    scale = relax.const(size / rest if rest > 0 else float("nan" if size <= 1 else "inf"), str(data.ty.dtype))
+    scale = _corrected(b, data, axes, 1 if correction is None else correction)
     variance = b.emit(relax.op.multiply(b.emit(relax.op.variance(data, axes, keepdim)), scale))
     return relax.Tuple([variance, b.emit(relax.op.mean(data, axes, keepdim))])
+
+
+def _corrected(b: relax.BlockBuilder, data: Any, axes: list[int], correction: float) -> Any:
+    """What takes a mean of squares for a sum of them over ``correction`` fewer: NaN or infinite where none are left."""
+    op, dtype, extents = relax.op, str(data.ty.dtype), [data.ty.shape.values[axis] for axis in axes]
+    if all(isinstance(extent, tirx.IntImm) for extent in extents):
+        size = int(np.prod([int(extent) for extent in extents]))
+        rest = size - correction
+        return relax.const(size / rest if rest > 0 else float("nan" if size <= 1 else "inf"), dtype)
+    shape = b.emit(op.shape_to_tensor(relax.ShapeExpr(extents)))
+    count = b.emit(op.astype(b.emit(op.prod(shape)), "float32"))
+    left = b.emit(op.maximum(b.emit(op.subtract(count, relax.const(correction, "float32"))), relax.const(0, "float32")))
+    return b.emit(op.astype(b.emit(op.divide(count, left)), dtype))
 
 
 def _kth(b: relax.BlockBuilder, data: Any, k: int, dim: int = -1, keepdim: bool = False) -> Any:
@@ -298,6 +307,7 @@ def _number_of(op: Callable[[Any, Any], Any]) -> Maker:
 MAKERS: Final[dict[str, Maker]] = {
     "constant_pad_nd.default": _pad,
     "sym_float": _size_as_float,
+    "sym_numel.default": lambda b, x: math.prod(x.ty.shape.values, start=tirx.IntImm("int64", 1)),
     "scalar_tensor.default": _scalar,
     "truediv": _of_floats(relax.op.divide),
     "pow": _of_floats(relax.op.power),
