@@ -15,7 +15,8 @@ from typing import Any
 
 import eqsat_layout
 from bench.beside_cpu import difference
-from bench.opencl.programs import NETWORKS, mean
+from bench.networks.by_name import NETWORKS, OTHERS, module_of
+from bench.opencl.programs import mean
 from bench.opencl.rows import TVM, TVM_BUFFERS, Trial
 from bench.opencl.tvm_pipeline import BUFFERS, TEXTURES, FailsError, made_by_tvm
 from eqsat_layout.errors import TargetError
@@ -30,14 +31,14 @@ def variants(name: str) -> dict[str, Any]:
     """Programs by name, or why there is none."""
     target = target_of(POCL)
     assert isinstance(target, OpenClTarget)
-    mod = NETWORKS[name]()
+    mod = module_of(name)
     found: dict[str, Any] = {
         "ours": eqsat_layout.compile(mod, POCL),
         "buffers only": eqsat_layout.compile(mod, POCL, cost_model=BUFFERS_ONLY.costs(target)),
     }
     for title, tag in ((TVM, TEXTURES), (TVM_BUFFERS, BUFFERS)):
         try:
-            found[title] = made_by_tvm(NETWORKS[name](), tag).program()
+            found[title] = made_by_tvm(module_of(name), tag).program()
         except (FailsError, TargetError) as error:
             found[title] = str(error)
     return found
@@ -45,7 +46,7 @@ def variants(name: str) -> dict[str, Any]:
 
 def measured(name: str, turns: int, longest: float) -> dict[str, Any]:
     """Milliseconds by variant, the differences of its results, or what fails."""
-    trial = Trial(NETWORKS[name]())
+    trial = Trial(module_of(name))
     made = variants(name)
     devices = {title: program.on() for title, program in made.items() if not isinstance(program, str)}
     row: dict[str, Any] = {"network": name, "fails": {t: why for t, why in made.items() if isinstance(why, str)}}
@@ -63,7 +64,7 @@ def measured(name: str, turns: int, longest: float) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("networks", nargs="*", help=", ".join(NETWORKS))
+    parser.add_argument("networks", nargs="*", help=f"{', '.join(NETWORKS)}; {OTHERS}")
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--longest", type=float, default=20.0)
     parser.add_argument("--small", action="store_true", help="the ten networks with smaller inputs")
