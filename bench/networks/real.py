@@ -51,7 +51,7 @@ def load(name: str, way: str, batch: int = 1) -> Imported:
     network, sample = network_of(name, batch)
     with torch.no_grad(), quiet():
         expected = tuple(t.numpy() for t in tensors(network(*sample)))
-        module = from_export(network, sample) if way == "export" else _from_onnx(network, sample)
+        module = _from_export(network, sample) if way == "export" else _from_onnx(network, sample)
     return Imported(module, tuple(t.numpy() for t in sample), expected)
 
 
@@ -73,8 +73,7 @@ def save_onnx(name: str, batch: int, path: Path) -> None:
         torch.onnx.export(network, sample, path, dynamo=True, external_data=False, verbose=False)
 
 
-def from_export(network: nn.Module, sample: tuple[torch.Tensor, ...]) -> tvm.IRModule:
-    """A network by way of ``torch.export``, its weights as constants."""
+def _from_export(network: nn.Module, sample: tuple[torch.Tensor, ...]) -> tvm.IRModule:
     from tvm.relax.frontend.torch import from_exported_program
 
     return from_exported_program(torch.export.export(network, sample), keep_params_as_input=False)
