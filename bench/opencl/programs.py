@@ -48,7 +48,7 @@ COLUMNS: Final[Sequence[tuple[str, str, int, float]]] = (
 
 
 def show(row: dict[str, Any]) -> str:
-    text = f"{row['network']:<16}{row['profile']:<12}{row['policy']:<14}"
+    text = f"{row['network']:<24}{row['profile']:<12}{row['policy']:<14}"
     if "fails" in row:
         return f"{text}{row['fails']}"
     for name, _, width, unit in COLUMNS:
@@ -123,7 +123,7 @@ def main() -> None:
         from bench.networks import real
 
         real.make_small()
-    print(f"{'network':<16}{'profile':<12}{'policy':<14}" + "".join(f"{t:>{w}}" for _, t, w, _ in COLUMNS))
+    print(f"{'network':<24}{'profile':<12}{'policy':<14}" + "".join(f"{t:>{w}}" for _, t, w, _ in COLUMNS))
     found = []
     for name in given.networks or list(NETWORKS):
         for profile in given.profile or ["adreno6xx"]:

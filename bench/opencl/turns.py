@@ -2,8 +2,8 @@
 
 In: names of networks of ``bench.opencl.programs``. Out: a line each: milliseconds of processor time, the least of runs
 that take turns, and the greatest difference from the CPU's results. PoCL simulates images on the CPU, so a program for
-it has none where they cost more: what is compared is kernels. A variant that takes longer than ``--longest`` seconds is
-not run again.
+it has none where they cost more: what is compared is kernels, and ours in buffers only is the same program then, which
+is said. A variant that takes longer than ``--longest`` seconds is not run again.
 """
 
 from __future__ import annotations
@@ -59,7 +59,13 @@ def measured(name: str, turns: int, longest: float) -> dict[str, Any]:
                 device(*trial.inputs)
                 times[title].append(time.process_time() - start)
     row["milliseconds"] = {title: 1e3 * min(own) for title, own in times.items()}
+    row["same"] = is_same(made["ours"], made["buffers only"])
     return row
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Two programs launch the same kernels on the same memories: what their times differ by is the machine's."""
+    return bool(one.sources == other.sources and one.plan == other.plan)
 
 
 def main() -> None:
@@ -81,6 +87,8 @@ def main() -> None:
         own = row["milliseconds"]
         for title in own:
             print(f"{name:<18}{title:<14}{own[title]:>10.1f} ms  error {row['error'][title]:.1e}", flush=True)
+        if row["same"]:
+            print(f"{name:<18}ours and buffers only are the same program", flush=True)
         for title, why in row["fails"].items():
             print(f"{name:<18}{title:<14}{why}", flush=True)
     if found:
