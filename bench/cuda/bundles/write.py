@@ -53,7 +53,8 @@ _TOLERANCES: Final = {"float32": 5e-3, "tensorfloat32": 5e-2, "float16": 5e-2, "
 _DAMPED: Final = (1.0, 0.8, 0.6, 0.4, 0.2)
 """What weights of a seed are multiplied by, until a network's results are of ordinary size: signals grow from layer
 to layer where weights are not those that norms were made for (in ResNet-50 beyond what halves hold)."""
-_LARGEST: Final = 1e3
+_ORDINARY: Final = (1e-3, 1e3)
+"""Of the largest number of a result; what is NaN on its way may come out as 0."""
 
 
 @dataclass(frozen=True)
@@ -161,13 +162,18 @@ def _network(network: Network, target: SeededTarget) -> tuple[Item, CudaProgram,
     constants = target.constants_of(program)
     for factor in _DAMPED:
         expected = _on_cpu(target.damped(factor), inputs)
-        if all(float(np.abs(one.astype("float64")).max(initial=0.0)) <= _LARGEST for one in expected):
+        if all(map(_is_ordinary, expected)):
             damped = [one.damped(factor) if isinstance(one, Recipe) else one for one in constants]
             item = Item(
                 network.title, NETWORK, damped, inputs, _TOLERANCES[network.precision], {**said, "damped": factor}
             )
             return item, program, expected
-    raise EqsatError(f"{network.title}: what it gives for weights of a seed is not finite, or above {_LARGEST:g}")
+    raise EqsatError(f"{network.title}: what it gives for weights of a seed is not of ordinary size")
+
+
+def _is_ordinary(result: Array) -> bool:
+    least, most = _ORDINARY
+    return result.dtype.kind in "iub" or bool(least <= np.abs(result.astype("float64")).max(initial=0.0) <= most)
 
 
 def _on_cpu(mod: tvm.IRModule, inputs: Sequence[Recipe]) -> list[Array]:
