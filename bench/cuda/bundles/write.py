@@ -68,7 +68,7 @@ class Network:
 
     @property
     def title(self) -> str:
-        return f"{self.name}_{self.precision}_{self.batch}"
+        return f"{Path(self.name).name.replace(':', '_')}_{self.precision}_{self.batch}"
 
 
 @dataclass(frozen=True)

@@ -100,6 +100,21 @@ def chosen(x: T.Buffer((5, 70), "float32"), y: T.Buffer((5, 70), "float32")) -> 
             y[row, 69] = T.Cast("float32", count[row])
 
 
+@T.prim_func(s_tir=True)
+def chosen_of_one(x: T.Buffer((5, 70), "float32"), y: T.Buffer((5, 70), "float32")) -> None:
+    """One row only: the count has parts."""
+    with T.sblock("y"):
+        count = T.sblock_alloc_buffer((1,), "int32")
+        for i, j in T.grid(5, 70):
+            y[i, j] = T.float32(-1)
+        count[0] = 2
+        for i in range(60):
+            if x[1, i + 3] > T.float32(1):
+                y[3, count[0]] = x[1, i + 3] * T.float32(2)
+                count[0] = count[0] + 1
+        y[4, 0] = T.Cast("float32", count[0])
+
+
 CASES: dict[str, tuple[Any, list[bool]]] = {
     "a recurrence": (recurrence, [False, True]),
     "suppression": (suppression, [False, True]),
@@ -107,6 +122,7 @@ CASES: dict[str, tuple[Any, list[bool]]] = {
     "an inner loop with an order": (diagonal, [False]),
     "an element that is written": (behind, [False, False]),
     "places that are counted": (chosen, [False] * 5),
+    "places of one row": (chosen_of_one, [False] * 5),
 }
 """Functions, and whether the threads of a block work together, launch by launch."""
 
@@ -133,6 +149,7 @@ def test_threads_share_loops_without_an_order(name: str) -> None:
 
 
 def test_places_that_are_counted_are_found_by_all_threads_at_once() -> None:
+    assert not as_it_stands(chosen_of_one)[1]
     made, has_one = as_it_stands(chosen)
     threads = [
         int(one.value.value) * int(one.body.value.value) for one in made.body.seq if isinstance(one, tirx.AttrStmt)

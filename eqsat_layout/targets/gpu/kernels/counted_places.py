@@ -22,6 +22,8 @@ from eqsat_layout.tir.structural import changed_loop, nodes_of, structural_map, 
 
 _MOST: Final = 1 << 16
 """Iterations of which each looking at all before it takes less time than one after the other (assumed)."""
+PARTS: Final = 64
+"""Of a count, each by a work item; one adds them up."""
 _SERIAL: Final = tirx.ForKind.SERIAL
 
 
@@ -66,6 +68,29 @@ def counted_places(loop: Any) -> list[Any]:
     turn = tirx.Var(loop.loop_var.name, loop.loop_var.ty.dtype)
     counted = tirx.IfThenElse(substitute(body.condition, {loop.loop_var: turn}), last, None)
     return [at_once, changed_loop(loop, loop_var=turn, kind=_SERIAL, body=counted)]
+
+
+def counted_in_parts(loop: Any) -> list[Any]:
+    """A loop that only counts, as :func:`counted_places` makes it: memory for parts, their counts and their sum."""
+    counter, dtype = loop.body.then_case.value.a, loop.loop_var.ty.dtype
+    zero, count = tirx.IntImm(dtype, 0), tirx.IntImm(dtype, PARTS)
+    parts = tirx.decl_buffer([PARTS], counter.ty.dtype, f"{counter.source.name}_parts", layout=None)
+    part, turn, other = (tirx.Var(name, dtype) for name in ("part", "turn", "part"))
+    place = turn * count + part
+    here = substitute(loop.body.condition, {loop.loop_var: loop.min + place})
+    more = tirx.BufferStore(parts, tirx.BufferLoad(parts, [part]) + tirx.IntImm(counter.ty.dtype, 1), [part])
+    step = tirx.IfThenElse(place < loop.extent, tirx.IfThenElse(here, more, None), None)
+    turns = tirx.floordiv(loop.extent + count - 1, count)
+    own = [
+        tirx.BufferStore(parts, tirx.IntImm(counter.ty.dtype, 0), [part]),
+        tirx.For(turn, zero, turns, _SERIAL, step),
+    ]
+    total = tirx.BufferStore(counter.source, counter + tirx.BufferLoad(parts, [other]), list(counter.indices))
+    return [
+        tirx.AllocBuffer(parts),
+        tirx.For(part, zero, count, tirx.ForKind.PARALLEL, tirx.SeqStmt(own)),
+        tirx.For(other, zero, count, _SERIAL, total),
+    ]
 
 
 def _counted(store: Any, loop: Any) -> Any:

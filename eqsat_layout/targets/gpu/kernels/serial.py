@@ -16,7 +16,7 @@ import tvm
 from tvm import s_tir, tirx
 
 from eqsat_layout.passes.reduction_inits import init_empty_loops
-from eqsat_layout.targets.gpu.kernels.counted_places import counted_places
+from eqsat_layout.targets.gpu.kernels.counted_places import PARTS, counted_in_parts, counted_places
 from eqsat_layout.targets.gpu.kernels.independent_loops import IndependentLoops, independent_loops
 from eqsat_layout.targets.gpu.kernels.owners import owned
 from eqsat_layout.targets.gpu.kernels.shared_loops import SharedLoops, shared_loops
@@ -39,18 +39,20 @@ _LOWERED: Final = (
 
 
 def as_it_stands(func: Any) -> tuple[Any, bool]:
-    """``func`` as launches, and whether some loop of it is left to one work item."""
+    """``func`` as launches, and whether some loop of it, longer than :data:`PARTS`, is left to one work item."""
     name, plain = _without_blocks(_with_compact_buffers(func))
     statements = _statements(plain.body)
     allocations = [one for one in statements if isinstance(one, tirx.AllocBuffer)]
     rest = [one for one in statements if not isinstance(one, tirx.AllocBuffer)]
-    launches = [(one, *_launch_of(one)) for statement in rest for one in _at_once(statement)]
+    made = [one for statement in rest for one in _at_once(statement)]
+    allocations += [one for one in made if isinstance(one, tirx.AllocBuffer)]
+    launches = [(one, *_launch_of(one)) for one in made if not isinstance(one, tirx.AllocBuffer)]
     body = [*allocations]
     for is_alone, some in itertools.groupby(launches, key=lambda one: one[2]):
         together = list(some)
         body += [_launched([], sequence([one for one, *_ in together]))] if is_alone else [one[1] for one in together]
-    slow = [one for one, _, is_alone in launches if is_alone and nodes_of(one, tirx.For, tirx.While)]
-    return _named(plain.with_body(sequence(body)), name), bool(slow)
+    is_slow = any(is_alone and _is_slow(one) for one, _, is_alone in launches)
+    return _named(plain.with_body(sequence(body)), name), is_slow
 
 
 def rest_as_it_stands(func: Any) -> tuple[Any, bool]:
@@ -66,7 +68,7 @@ def rest_as_it_stands(func: Any) -> tuple[Any, bool]:
         if isinstance(one, tirx.For) and any(map(_is_launch, nodes_of(one.body, tirx.AttrStmt))):
             return changed_loop(one, body=done(one.body))
         launch, is_alone = _launch_of(one)
-        if is_alone and nodes_of(one, tirx.For, tirx.While):
+        if is_alone and _is_slow(one):
             alone.append(one)
         return launch
 
@@ -83,6 +85,13 @@ def _launch_of(statement: Any) -> tuple[Any, bool]:
     return _launched(part.loops, part.body), not part.loops
 
 
+def _is_slow(statement: Any) -> bool:
+    """It has more iterations than one work item should do, or nobody knows how many."""
+    counts = [as_int(loop.extent) for loop in nodes_of(statement, tirx.For)]
+    known = [count for count in counts if count is not None]
+    return len(known) < len(counts) or math.prod(known) > PARTS or bool(nodes_of(statement, tirx.While))
+
+
 def _at_once(statement: Any) -> list[Any]:
     """As statements one after the other of which each has more iterations that are independent."""
     part = independent_loops(statement)
@@ -94,7 +103,12 @@ def _at_once(statement: Any) -> list[Any]:
         most = max(_items(independent_loops(one).loops) for one in found)
         return found if most > _items(part.loops) else [statement]
     counted = unless_refused(lambda: counted_places(part.body))
-    return [_inside(part.loops, one) for one in counted] if counted else [statement]
+    if not counted:
+        return [statement]
+    if part.loops:
+        return [_inside(part.loops, one) for one in counted]
+    at_once, in_order = counted
+    return [at_once, *counted_in_parts(in_order)]
 
 
 def _inside(loops: Sequence[Any], body: Any) -> Any:
