@@ -22,7 +22,7 @@ from eqsat_layout.tir.structural import changed_loop, nodes_of, structural_map, 
 
 _MOST: Final = 1 << 16
 """Iterations of which each looking at all before it takes less time than one after the other (assumed)."""
-PARTS: Final = 64
+PARTS: Final = 32
 """Of a count, each by a work item; one adds them up."""
 _SERIAL: Final = tirx.ForKind.SERIAL
 
