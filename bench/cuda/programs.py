@@ -19,32 +19,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-import tvm
-
 from bench.cuda.bundles.write import Effort, Network, write_bundle
 from bench.cuda.tables import KERNELS, row_of, shown
 from bench.cuda.tables import NETWORKS as COLUMNS
-from bench.opencl.programs import NETWORKS, ZOO
+from bench.networks.by_name import NETWORKS, OTHERS, module_of
 from eqsat_layout.errors import EqsatError
-from eqsat_layout.planning.source_module import as_module
 from eqsat_layout.targets.cuda.machines import MACHINES
 from eqsat_layout.targets.cuda.target import CudaTarget
 from eqsat_layout.targets.registry import target as target_of
 
 PRECISIONS: Final = ("float32", "tensorfloat32", "float16", "bfloat16")
-
-
-def module_of(name: str, batch: int) -> tvm.IRModule:
-    """A network by name, or of a file; :class:`EqsatError` for several inputs of one that is made for one."""
-    if Path(name).suffix and batch == 1:
-        return as_module(name, {})[0]
-    if batch == 1:
-        return NETWORKS[name]()
-    if name not in ZOO:
-        raise EqsatError(f"{name} takes one input; batches are for {', '.join(ZOO)}")
-    from bench.networks import real
-
-    return real.load(name, "export", batch).module
 
 
 def tables(options: argparse.Namespace, target: CudaTarget) -> None:
@@ -80,7 +64,7 @@ def main() -> None:
         nargs="*",
         default=["resnet50_64"],
         metavar="NETWORK",
-        help=f"a file, or one of {', '.join(NETWORKS)}",
+        help=f"{', '.join(NETWORKS)}; {OTHERS}",
     )
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--no-device", action="store_true", help="tables of what is launched")
@@ -95,9 +79,6 @@ def main() -> None:
     parser.add_argument("--cases", nargs="*", metavar="NAME", help="small programs of a bundle, instead of all")
     parser.add_argument("--plans", type=int, default=4, help="candidates of each product in a bundle; 0: none")
     options = parser.parse_args()
-    for name in options.networks:
-        if name not in NETWORKS and not Path(name).is_file():
-            parser.error(f"there is no network {name!r}; there are {', '.join(NETWORKS)}")
     if options.small:
         from bench.networks import real
 

@@ -18,51 +18,12 @@ from functools import partial
 from typing import Any, Final
 
 import numpy as np
-from tvm import relax
-from tvm.relax import op
 
-from bench.networks.hard_for_tvm import NETWORKS as SMALL
+from bench.networks.by_name import NETWORKS, OTHERS, module_of
 from bench.opencl.rows import NAMES, OURS, rows
-from eqsat_layout.models import resnet50
 from eqsat_layout.targets.opencl.policies import POLICIES
 
 _MB: Final = 1e6
-
-ZOO: Final = (
-    *("resnet50", "mobilenet_v2", "densenet121", "efficientnet_b0", "convnext_tiny"),
-    *("inception_v3", "unet", "maxvit_t", "vit_b_16", "bert"),
-)
-
-
-def three_readers() -> Any:
-    """One tensor that two convolutions and a sum read: TVM's pass copies it twice."""
-    builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType((1, 64, 56, 56), "float32"))
-    with builder.function("main", [x]):
-        with builder.dataflow():
-            weight = relax.const(np.full((64, 64, 3, 3), 0.01, "float32"))
-            y = builder.emit(op.nn.relu(x))
-            first, second = (builder.emit(op.nn.conv2d(y, weight, padding=1, dilation=1)) for _ in range(2))
-            total = builder.emit(op.sum(y, axis=[2, 3], keepdims=True))
-            out = builder.emit(op.add(builder.emit(op.add(first, builder.emit(op.nn.relu(second)))), total))
-            result = builder.emit_output(out)
-        builder.emit_func_output(result)
-    return builder.get()
-
-
-def from_zoo(name: str) -> Any:
-    from bench.networks import real
-
-    return real.load(name, "export").module
-
-
-NETWORKS: Final[dict[str, Callable[[], Any]]] = {
-    **SMALL,
-    "three_readers": three_readers,
-    "resnet50_64": partial(resnet50, image=64),
-    **{name: partial(from_zoo, name) for name in ZOO},
-}
-
 
 COLUMNS: Final[Sequence[tuple[str, str, int, float]]] = (
     ("launches", "runs", 6, 1),
@@ -87,7 +48,7 @@ COLUMNS: Final[Sequence[tuple[str, str, int, float]]] = (
 
 
 def show(row: dict[str, Any]) -> str:
-    text = f"{row['network']:<16}{row['profile']:<12}{row['policy']:<14}"
+    text = f"{row['network']:<24}{row['profile']:<12}{row['policy']:<14}"
     if "fails" in row:
         return f"{text}{row['fails']}"
     for name, _, width, unit in COLUMNS:
@@ -151,7 +112,7 @@ def mean(values: Sequence[float]) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("networks", nargs="*", help=", ".join(NETWORKS))
+    parser.add_argument("networks", nargs="*", help=f"{', '.join(NETWORKS)}; {OTHERS}")
     parser.add_argument("--profile", action="append", default=None)
     parser.add_argument("--run", action="store_true", help="on PoCL, too")
     parser.add_argument("--small", action="store_true", help="the ten networks with smaller inputs")
@@ -162,12 +123,12 @@ def main() -> None:
         from bench.networks import real
 
         real.make_small()
-    print(f"{'network':<16}{'profile':<12}{'policy':<14}" + "".join(f"{t:>{w}}" for _, t, w, _ in COLUMNS))
+    print(f"{'network':<24}{'profile':<12}{'policy':<14}" + "".join(f"{t:>{w}}" for _, t, w, _ in COLUMNS))
     found = []
     for name in given.networks or list(NETWORKS):
         for profile in given.profile or ["adreno6xx"]:
             head = {"network": name, "profile": profile}
-            for one in rows(head, NETWORKS[name], given.run, given.rows):
+            for one in rows(head, partial(module_of, name), given.run, given.rows):
                 found.append(one)
                 print(show(one), flush=True)
     for profile in given.profile or ["adreno6xx"]:

@@ -18,7 +18,7 @@ from tvm.script import ir as I
 from tvm.script import relax as R
 
 import eqsat_layout
-from eqsat_layout.errors import InputError
+from eqsat_layout.errors import InputError, TargetError
 from eqsat_layout.soundness.cuda.driver import simulated
 from eqsat_layout.targets.cuda.host.executable import CudaProgram
 from eqsat_layout.targets.gpu.host.plan import HostPlan
@@ -135,3 +135,28 @@ def test_assertions_are_checked(target: Any) -> None:
         np.testing.assert_allclose(device(ones), np.exp(ones), rtol=1e-6)
         with pytest.raises(InputError, match="main: large numbers"):
             device(10 * ones)
+
+
+def test_sizes_that_the_data_say_are_refused_by_the_name_of_the_op() -> None:
+    """The error named what TVM makes of the op: "relax.call_pure_packed, which no kernel does"."""
+
+    def program(name: str) -> Any:
+        builder = relax.BlockBuilder()
+        x = relax.Var("x", relax.TensorType((1, 8, 4), "float32"))
+        with builder.function("main", [x]):
+            scores = builder.emit(op.permute_dims(x, [0, 2, 1]))
+            number, share = relax.const(3, "int64"), relax.const(0.5, "float32")
+            made = {
+                "nonzero": lambda: op.nonzero(x),
+                "unique": lambda: op.unique(x),
+                "all_class_non_max_suppression": lambda: op.vision.all_class_non_max_suppression(
+                    x, scores, number, share, share
+                ),
+            }
+            builder.emit_func_output(builder.emit(made[name]()))
+        return builder.get()
+
+    for name in ("nonzero", "unique", "all_class_non_max_suppression"):
+        for target in TARGETS.values():
+            with pytest.raises(TargetError, match=rf"{name}\b.*knows all sizes before it launches"):
+                eqsat_layout.compile(program(name), target)

@@ -46,8 +46,17 @@ def is_kept_back(name: str) -> bool:
 
 
 def network_of(name: str) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
-    """The same in every process."""
-    own = ARCHITECTURES[name]
+    """One of the zoo, the same in every process."""
+    return sampled(ARCHITECTURES[name])
+
+
+def of_timm(name: str, edge: int) -> Architecture:
+    """Any model of timm, for images of that size."""
+    return Architecture("of timm", _timm(name), _image(edge))
+
+
+def sampled(own: Architecture) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    """A network and its input, the same in every process."""
     torch.manual_seed(real.SEED)
     network = own.make().eval()
     sample = own.sample(own.batch)

@@ -1,8 +1,9 @@
 """GPUs that the package knows, as data.
 
 In: ``arch`` and ``model`` of a target. Out: a :class:`~eqsat_layout.targets.cuda.machine.CudaMachine`. The figures are
-those of the makers' data sheets, dense and at boost clocks; the seconds of a launch are assumed, fewer where launches
-overlap. None was measured by us: they decide proportions.
+what a driver said (:mod:`eqsat_layout.targets.cuda.host.described`), or those of the makers' data sheets, dense and at
+boost clocks; the seconds of a launch are assumed, fewer where launches overlap. None was measured by us: they decide
+proportions.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from eqsat_layout.errors import TargetError
+from eqsat_layout.targets.cuda.host.described import described, is_described
 from eqsat_layout.targets.cuda.machine import CudaMachine
 
 _KIB: Final = 1 << 10
@@ -105,8 +107,10 @@ def _machine_of(arch: str, plain: str, model: str) -> CudaMachine:
         raise TargetError(f"CUDA architecture {arch!r} is not known; there are {', '.join(_OF_ARCH)}")
     if not model or model == "unknown":
         return MACHINES[_OF_ARCH[plain]]
+    if is_described(model):
+        return described(model, MACHINES[_OF_ARCH[plain]])
     if model not in MACHINES:
-        raise TargetError(f"there is no CUDA machine {model!r}; there are {', '.join(MACHINES)}")
+        raise TargetError(f"there is no CUDA machine {model!r}; there are {', '.join(MACHINES)}, and here")
     if MACHINES[model].arch != plain:
         raise TargetError(f"CUDA machine {model!r} is of architecture {MACHINES[model].arch}, not {arch}")
     return MACHINES[model]

@@ -25,6 +25,7 @@ from eqsat_layout.targets.cuda.build import build
 from eqsat_layout.targets.cuda.candidates import candidates
 from eqsat_layout.targets.cuda.costs import CudaRoofline
 from eqsat_layout.targets.cuda.fusion import with_attention
+from eqsat_layout.targets.cuda.host.described import HERE, described_here
 from eqsat_layout.targets.cuda.host.executable import CudaProgram
 from eqsat_layout.targets.cuda.join_attention import join_attention
 from eqsat_layout.targets.cuda.machine import CudaMachine
@@ -94,6 +95,9 @@ def make_target(given: Any, approx: bool) -> CudaTarget:
     if isinstance(given, str) and given == CudaTarget.kind:
         given = {"kind": given}
     if isinstance(given, Mapping):
+        if given.get("model") == HERE:
+            arch, model = described_here()
+            given = {"arch": arch, **given, "model": model}
         given = {"arch": DEFAULT, **given}
         is_cut = given.pop(_CUT, False)
         if not isinstance(is_cut, bool):

@@ -19,7 +19,7 @@ from targets.device_cases import conv, nn
 from bench.cuda import run_bundle
 from bench.cuda.bundles.cases import cases, made
 from bench.cuda.bundles.data import Recipe, from_data, recipe_like
-from bench.cuda.bundles.items import Item, write_manifest
+from bench.cuda.bundles.items import NETWORK, Item, read_manifest, write_manifest
 from bench.cuda.bundles.steps import compared, errors_of
 from bench.cuda.bundles.write import Effort, Network, write_bundle
 from eqsat_layout.errors import EqsatError, TargetError
@@ -61,6 +61,26 @@ def test_a_bundle_runs_where_nothing_else_is(tmp_path: Path, monkeypatch: pytest
     assert not [row for rows in steps.values() for row in rows if "late" in row or "fails" in row]
     with pytest.raises(EqsatError, match="is not empty"):
         write_bundle(folder, networks, target, effort)
+
+
+def test_weights_of_a_seed_give_results_of_ordinary_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of ResNet-50 in halves were NaN, and whatever a card had given would have been wrong."""
+    monkeypatch.setattr("eqsat_layout.targets.cuda.host.executable.machine_code", _texts)
+
+    def growing(_: int) -> Any:
+        def body(builder: Any, x: Any) -> Any:
+            for seed in range(3):
+                x = builder.emit(nn.relu(conv(builder, x, seed, 16)))
+            return x
+
+        return program(body, (1, 16, 9, 7))
+
+    networks = [Network("growing", growing, "float16", 1)]
+    write_bundle(tmp_path / "b", networks, target_of("cuda"), Effort([], 0, ceiling_turns=2), say=lambda _: None)
+    (item,) = (one for one in read_manifest(tmp_path / "b")[1] if one.kind == NETWORK)
+    (expected,) = item.expected(tmp_path / "b") or []
+    assert item.said["damped"] < 1
+    assert 0 < np.abs(expected).max() <= 1e3
 
 
 def _without_path() -> dict[str, str]:

@@ -10,6 +10,7 @@ from tvm.relax import op
 
 import eqsat_layout
 from eqsat_layout.maps import GLOBAL
+from eqsat_layout.models import resnet50
 from eqsat_layout.targets.opencl.images import NHWC, TEXTURE, WEIGHT
 from eqsat_layout.targets.opencl.policies import ALL_IMAGES, BUFFERS, PER_DEVICE, LeastTraffic, Policy
 from eqsat_layout.targets.opencl.target import OpenClTarget
@@ -40,6 +41,14 @@ def scopes(policy: Policy, profile: str) -> set[str]:
 @pytest.mark.parametrize("profile", ["adreno6xx", "mali"])
 def test_buffers_only_has_no_image(profile: str) -> None:
     assert scopes(BUFFERS, profile) == {GLOBAL}
+
+
+def test_a_program_for_pocl_is_that_of_buffers_only() -> None:
+    """So it can't be slower: images are simulated there."""
+    own, mod = target("pocl"), resnet50(image=32, width=8, blocks=(1, 1, 1, 1))
+    ours, buffers = (eqsat_layout.compile(mod, own, **options) for options in ({}, {"cost_model": BUFFERS.costs(own)}))
+    assert ours.sources == buffers.sources
+    assert ours.plan == buffers.plan
 
 
 @pytest.mark.parametrize("profile", ["adreno6xx", "mali"])

@@ -40,7 +40,7 @@ class CudaDevice(Runner):
         driver: Any = None,
     ) -> None:
         super().__init__(plan, constants)
-        self._cuda = _driver() if driver is None else driver
+        self._cuda = driver_of() if driver is None else driver
         self._graphs: dict[str, Any] = {}
         self._memories: list[Any] = []
         self._do("cuInit", 0)
@@ -147,11 +147,15 @@ class CudaDevice(Runner):
         return milliseconds * 1e-3 / runs
 
     def _do(self, name: str, *arguments: Any) -> Any:
-        """What the driver's function gives; :class:`TargetError` with its word for what went wrong."""
-        error, *results = getattr(self._cuda, name)(*arguments)
-        if error != self._cuda.CUresult.CUDA_SUCCESS:
-            raise TargetError(f"{name}: {error.name}")
-        return results[0] if results else None
+        return answer_of(self._cuda, name, *arguments)
+
+
+def answer_of(driver: Any, name: str, *arguments: Any) -> Any:
+    """What a function of the driver gives; :class:`TargetError` with its word for what went wrong."""
+    error, *results = getattr(driver, name)(*arguments)
+    if error != driver.CUresult.CUDA_SUCCESS:
+        raise TargetError(f"{name}: {error.name}")
+    return results[0] if results else None
 
 
 def _value(argument: Any) -> Array:
@@ -161,7 +165,8 @@ def _value(argument: Any) -> Array:
     return np.array([int(argument)], dtype=np.uint64)
 
 
-def _driver() -> ModuleType:
+def driver_of() -> ModuleType:
+    """The functions of this machine's driver; :class:`TargetError` says what is missing."""
     try:
         from cuda.bindings import driver
     except ImportError as error:

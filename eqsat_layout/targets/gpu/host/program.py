@@ -33,6 +33,7 @@ from eqsat_layout.targets.gpu.host.plan import (
 from eqsat_layout.targets.gpu.host.plan_writer import ImageOf, PlanWriter, bytes_of
 from eqsat_layout.targets.gpu.host.reuse import with_shared_memories
 from eqsat_layout.targets.gpu.host.size_expressions import condition_of, size_of
+from eqsat_layout.targets.gpu.host.sized_by_data import sized_by_data
 from eqsat_layout.targets.gpu.host.sizes import Size, operation, product
 from eqsat_layout.targets.schedules.accesses import as_int
 
@@ -225,6 +226,8 @@ class _Body:
             return self._viewed(self._of(call.args[0]), var.ty)
         if isinstance(call.op, relax.ExternFunc) and str(call.op.global_symbol) == _ASSERTS:
             return self._asserted(*call.args)
+        if data_say := sized_by_data(self._writer.mod, call):
+            raise TargetError(f"{self._name}: {var.name} is {data_say}")
         refused = refused_op(self._writer.mod)
         why = f": TVM can't build {refused}" if refused else ""
         raise TargetError(f"{self._name}: {var.name} is {name}, which no kernel does{why}")

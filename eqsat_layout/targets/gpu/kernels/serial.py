@@ -1,11 +1,13 @@
 """Kernels for PrimFuncs that no family understands, statement by statement.
 
 In: any PrimFunc of statements. Out: one without blocks that launches each statement: independent loops as work items,
-all else as a single one. Buffers that it allocates become allocations of the host.
+or as groups of them that share loops inside; all else as a single one. Buffers that it allocates become allocations of
+the host.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any, Final
@@ -14,13 +16,20 @@ import tvm
 from tvm import s_tir, tirx
 
 from eqsat_layout.passes.reduction_inits import init_empty_loops
+from eqsat_layout.targets.gpu.kernels.counted_places import PARTS, counted_in_parts, counted_places
 from eqsat_layout.targets.gpu.kernels.independent_loops import IndependentLoops, independent_loops
 from eqsat_layout.targets.gpu.kernels.owners import owned
+from eqsat_layout.targets.gpu.kernels.shared_loops import SharedLoops, shared_loops
 from eqsat_layout.targets.gpu.kernels.work_groups import USUAL
+from eqsat_layout.targets.gpu.kernels.work_items import sequence
 from eqsat_layout.targets.schedules.accesses import as_int
 from eqsat_layout.targets.schedules.attempts import unless_refused
+from eqsat_layout.tir.computation import SYMBOL_SIZE
 from eqsat_layout.tir.structural import changed_loop, nodes_of, substitute
 
+_NAMED: Final = (tirx.AllocBuffer, tirx.DeclBuffer, tirx.Bind)
+_FEW: Final = 1024
+"""Work items that leave a device idle (assumed)."""
 _LOWERED: Final = (
     init_empty_loops,
     s_tir.transform.LowerInitBlock,
@@ -30,20 +39,20 @@ _LOWERED: Final = (
 
 
 def as_it_stands(func: Any) -> tuple[Any, bool]:
-    """``func`` as launches, and whether some of it is done by one work item."""
+    """``func`` as launches, and whether some loop of it, longer than :data:`PARTS`, is left to one work item."""
     name, plain = _without_blocks(_with_compact_buffers(func))
     statements = _statements(plain.body)
     allocations = [one for one in statements if isinstance(one, tirx.AllocBuffer)]
     rest = [one for one in statements if not isinstance(one, tirx.AllocBuffer)]
-    parts = [_by_owners(independent_loops(one)) for one in rest]
-    is_apart = [bool(part.loops) for part in parts]
-    if not any(is_apart):
-        launches = [_launched([], tirx.SeqStmt(rest) if rest[1:] else rest[0])]
-    else:
-        launches = [_launched(part.loops, part.body) for part in parts]
-    body = [*allocations, *launches]
-    whole = plain.with_body(tirx.SeqStmt(body) if body[1:] else body[0])
-    return _named(whole, name), not all(is_apart)
+    made = [one for statement in rest for one in _at_once(statement)]
+    allocations += [one for one in made if isinstance(one, tirx.AllocBuffer)]
+    launches = [(one, *_launch_of(one)) for one in made if not isinstance(one, tirx.AllocBuffer)]
+    body = [*allocations]
+    for is_alone, some in itertools.groupby(launches, key=lambda one: one[2]):
+        together = list(some)
+        body += [_launched([], sequence([one for one, *_ in together]))] if is_alone else [one[1] for one in together]
+    is_slow = any(is_alone and _is_slow(one) for one, _, is_alone in launches)
+    return _named(plain.with_body(sequence(body)), name), is_slow
 
 
 def rest_as_it_stands(func: Any) -> tuple[Any, bool]:
@@ -58,12 +67,61 @@ def rest_as_it_stands(func: Any) -> tuple[Any, bool]:
             return one
         if isinstance(one, tirx.For) and any(map(_is_launch, nodes_of(one.body, tirx.AttrStmt))):
             return changed_loop(one, body=done(one.body))
-        part = _by_owners(independent_loops(one))
-        if not part.loops:
+        launch, is_alone = _launch_of(one)
+        if is_alone and _is_slow(one):
             alone.append(one)
-        return _launched(part.loops, part.body)
+        return launch
 
     return _named(plain.with_body(done(plain.body)), name), bool(alone)
+
+
+def _launch_of(statement: Any) -> tuple[Any, bool]:
+    """And whether it is one work item."""
+    part = _by_owners(independent_loops(statement))
+    if _items(part.loops) < _FEW:
+        shared = unless_refused(lambda: shared_loops(part.body))
+        if shared is not None:
+            return _launched_in_groups(part.loops, shared), False
+    return _launched(part.loops, part.body), not part.loops
+
+
+def _is_slow(statement: Any) -> bool:
+    """It has more iterations than one work item should do, or nobody knows how many."""
+    counts = [as_int(loop.extent) for loop in nodes_of(statement, tirx.For)]
+    known = [count for count in counts if count is not None]
+    return len(known) < len(counts) or math.prod(known) > PARTS or bool(nodes_of(statement, tirx.While))
+
+
+def _at_once(statement: Any) -> list[Any]:
+    """As statements one after the other of which each has more iterations that are independent."""
+    part = independent_loops(statement)
+    if _items(part.loops) >= _FEW:
+        return [statement]
+    is_apart = isinstance(part.body, tirx.SeqStmt) and not any(isinstance(one, _NAMED) for one in part.body.seq)
+    if part.loops and is_apart:
+        found = [made for one in part.body.seq for made in _at_once(_inside(part.loops, one))]
+        most = max(_items(independent_loops(one).loops) for one in found)
+        return found if most > _items(part.loops) else [statement]
+    counted = unless_refused(lambda: counted_places(part.body))
+    if not counted:
+        return [statement]
+    if part.loops:
+        return [_inside(part.loops, one) for one in counted]
+    at_once, in_order = counted
+    return [at_once, *counted_in_parts(in_order)]
+
+
+def _inside(loops: Sequence[Any], body: Any) -> Any:
+    """``body`` in loops around it that are copies of ``loops``."""
+    for loop in reversed(loops):
+        own = tirx.Var(loop.loop_var.name, loop.loop_var.ty.dtype)
+        body = changed_loop(loop, loop_var=own, body=substitute(body, {loop.loop_var: own}))
+    return body
+
+
+def _items(loops: Sequence[Any]) -> int:
+    """Iterations of all of them."""
+    return math.prod(as_int(loop.extent) or SYMBOL_SIZE for loop in loops)
 
 
 def _by_owners(part: IndependentLoops) -> IndependentLoops:
@@ -97,22 +155,47 @@ def _statements(body: Any) -> list[Any]:
 
 def _launched(loops: Sequence[Any], body: Any) -> Any:
     """A work item for each iteration of all loops, the last one's side by side."""
-    group, item = (tirx.IterVar(None, tirx.Var(tag, "int32"), tirx.IterVar.ThreadIndex, tag) for tag in _TAGS)
-    total = math.prod((loop.extent for loop in loops), start=tirx.IntImm("int64", 1)) if loops else None
+    group, item = (tirx.Var(tag, "int32") for tag in _TAGS)
+    total = _total(loops) if loops else None
     known = 1 if total is None else as_int(tvm.sym.Analyzer().simplify(total))
     size = USUAL.size(known) if known != 0 else 1
-    flat = group.var.astype("int64") * size + item.var.astype("int64")
-    left, places = flat, dict[Any, Any]()
-    for loop in reversed(loops):
-        places[loop.loop_var] = (loop.min + tirx.floormod(left, loop.extent)).astype(str(loop.loop_var.ty.dtype))
-        left = tirx.floordiv(left, loop.extent)
-    body = substitute(body, places)
+    flat = group.astype("int64") * size + item.astype("int64")
+    body = _placed(loops, body, flat)
     groups: Any = tirx.IntImm("int32", 1)
     if total is not None:
         body = tirx.IfThenElse(flat < total, body, None)
-        groups = tvm.sym.Analyzer().simplify(tirx.ceildiv(total, size))
-    body = tirx.AttrStmt(item, "thread_extent", tirx.IntImm("int32", size), body)
-    return tirx.AttrStmt(group, "thread_extent", groups, body)
+        groups = tirx.ceildiv(total, size)
+    return _in_threads(group, groups, item, size, body)
+
+
+def _launched_in_groups(loops: Sequence[Any], shared: SharedLoops) -> Any:
+    """A group for each iteration of all loops."""
+    group = tirx.Var(_TAGS[0], "int32")
+    body = _placed(loops, shared.body, group.astype("int64"))
+    return _in_threads(group, _total(loops), shared.item, shared.items, body)
+
+
+def _total(loops: Sequence[Any]) -> Any:
+    return math.prod((loop.extent for loop in loops), start=tirx.IntImm("int64", 1))
+
+
+def _placed(loops: Sequence[Any], body: Any, flat: Any) -> Any:
+    """``body`` in the iteration of that number."""
+    places = dict[Any, Any]()
+    for loop in reversed(loops):
+        places[loop.loop_var] = (loop.min + tirx.floormod(flat, loop.extent)).astype(str(loop.loop_var.ty.dtype))
+        flat = tirx.floordiv(flat, loop.extent)
+    return substitute(body, places)
+
+
+def _in_threads(group: Any, groups: Any, item: Any, items: int, body: Any) -> Any:
+    for var, tag, extent in (
+        (item, _TAGS[1], tirx.IntImm("int32", items)),
+        (group, _TAGS[0], tvm.sym.Analyzer().simplify(groups)),
+    ):
+        axis = tirx.IterVar(None, var, tirx.IterVar.ThreadIndex, tag)
+        body = tirx.AttrStmt(axis, "thread_extent", extent, body)
+    return body
 
 
 _TAGS: Final = ("blockIdx.x", "threadIdx.x")

@@ -50,6 +50,7 @@ _CONVERSIONS: Final = {
 _OF_BITS: Final = {"float32": "as_float", "float64": "as_double"}
 _INDEX_BITS: Final = 32
 _HEAD: Final = "// Function: "
+_BARRIER: Final = "barrier(CLK_LOCAL_MEM_FENCE)"
 _READS_OF_TVM: Final = re.compile(r"#ifdef __OPENCL_VERSION__\n(?:#(?:if|else|define).*\n)*#endif\n#endif\n+")
 _READS: Final = """#define READ_IMAGEF(image, sampler, coord) read_imagef(image, sampler, coord)
 #define READ_IMAGEH(image, sampler, coord) read_imageh(image, sampler, coord)
@@ -172,4 +173,6 @@ def cleaned(source: str) -> str:
     """Without the declarations of all kernels. Images are read with the sampler always: what is beyond is then 0."""
     lines = [line for line in source.splitlines() if not (line.startswith("__kernel") and line.endswith(";"))]
     text = _READS_OF_TVM.sub(_READS, "\n".join(lines)).strip() + "\n"
+    if "__local" not in text:  # what work items tell each other is in tensors then
+        text = text.replace(_BARRIER, "barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)")
     return half.FUNCTIONS + text if half.READ in text or half.WRITE in text else text
