@@ -1,12 +1,14 @@
 """Wrap-around of 32-bit and 64-bit integers, which TVM's code generator tells LLVM can't happen.
 
 In: PrimFuncs just before code generation. Out: the same, in which no sum, difference or product overflows its type.
-Under "no wrap", LLVM rewrites ``(x - y) < 0`` as ``x < y``, and ``0 - x`` of unsigned integers as 0.
+C compilers take it for impossible, too. Under "no wrap", LLVM rewrites ``(x - y) < 0`` as ``x < y``, and ``0 - x`` of
+unsigned integers as 0.
 """
 
 from __future__ import annotations
 
 import operator
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -37,14 +39,23 @@ def wrapped(kind: Any, a: Any, b: Any) -> Any:
     return tirx.Cast(dtype, kind(tirx.Cast(wide, a), tirx.Cast(wide, b)))
 
 
-def with_wrapping_values(func: Any) -> Any:
+def wrapped_in_c(kind: Any, a: Any, b: Any) -> Any:
+    """``kind(a, b)``, which wraps around: of unsigned integers, as in C signed ones never do."""
+    dtype = str(a.ty.dtype)
+    if not dtype.startswith("int"):
+        return kind(a, b)
+    return tirx.Cast(dtype, kind(tirx.Cast(f"u{dtype}", a), tirx.Cast(f"u{dtype}", b)))
+
+
+def with_wrapping_values(func: Any, wrapped: Callable[[Any, Any, Any], Any] = wrapped) -> Any:
     """``func`` with what it computes of integers in memory as they wrap around; indices stay as they are.
 
-    Sums and products of signed ones that only meet one another stay: whatever LLVM makes of these is the same.
+    Sums and products of signed ones that only meet one another stay: whatever a compiler makes of these is the same.
+    What is stored and read again is not of these, as the compiler may put one in the place of the other.
     """
     if not any(_is_wide(load) for load in nodes_of(func.body, ir.TensorLoad)):
         return func
-    analyzer = sym.Analyzer()
+    analyzer, kept = sym.Analyzer(), _read_again(func.body)
 
     def value(node: Any, is_met: bool) -> Any:
         """``is_met``: by what tells numbers apart, as comparisons do."""
@@ -64,10 +75,29 @@ def with_wrapping_values(func: Any) -> Any:
     def store(node: Any) -> Any:
         if _is_sum_so_far(node):
             return node
-        made = value(node.value, False)
+        made = value(node.value, node.buffer in kept)
         return node if made.same_as(node.value) else tirx.BufferStore(node.buffer, made, node.indices)
 
-    return func.with_body(structural_map(func.body, (tirx.BufferStore, store)))
+    def bound(node: Any) -> Any:
+        made = value(node.value, True)
+        return node if made.same_as(node.value) else tirx.Bind(node.var, made)
+
+    return func.with_body(structural_map(func.body, (tirx.BufferStore, store), (tirx.Bind, bound)))
+
+
+def _read_again(body: Any) -> set[Any]:
+    """Buffers that are read elsewhere than where they are added to, under all of their names."""
+    same = {one.buffer: one.data.args[0] for one in nodes_of(body, tirx.DeclBuffer) if _is_data_of(one.data)}
+    loads = Counter(same.get(load.source, load.source) for load in nodes_of(body, ir.TensorLoad))
+    stores = nodes_of(body, tirx.BufferStore)
+    for store in stores:
+        own = [one for one in nodes_of(store.value, ir.TensorLoad) if one.source.same_as(store.buffer)]
+        loads[same.get(store.buffer, store.buffer)] -= len(own)
+    return {store.buffer for store in stores if loads[same.get(store.buffer, store.buffer)] > 0}
+
+
+def _is_data_of(data: Any) -> bool:
+    return isinstance(data, ir.Call) and len(data.args) == 1 and isinstance(data.args[0], ir.Var)
 
 
 def _is_sum_so_far(store: Any) -> bool:

@@ -41,3 +41,23 @@ def test_what_overflows_is_compared_as_it_is(dtype: str) -> None:
     np.testing.assert_array_equal(got, (x - z) < zero)
     got = run(lambda b, x, z: R.less(b.emit(R.multiply(x, z)), x), x, z)
     np.testing.assert_array_equal(got, (x * z) < x)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_a_number_without_axes_wraps_around_between_two_stages(dtype: str) -> None:
+    """Its stages are not inlined into one another, and LLVM took one for the other: (x c) // c was x."""
+    half = np.array(np.iinfo(dtype).max // 2, dtype)
+    c = constant(int(half), dtype)
+    for number in (3, -5, 7):
+        x = np.array(number, dtype)
+        product = (x.reshape(1) * half)[0]
+        got = run(lambda b, x: R.floor_divide(b.emit(R.multiply(x, c)), c), x)
+        np.testing.assert_array_equal(got, product // half)
+        got = run(lambda b, x: R.less(b.emit(R.multiply(x, c)), c), x)
+        np.testing.assert_array_equal(got, product < half)
+
+
+def test_sums_that_wrap_around_are_compared_as_they_are() -> None:
+    x = np.full((4, 3), np.iinfo("int32").max, "int32")
+    got = run(lambda b, x: R.less(b.emit(R.sum(x, axis=1)), constant(0, "int32")), x)
+    np.testing.assert_array_equal(got, x.sum(1, dtype="int32") < 0)

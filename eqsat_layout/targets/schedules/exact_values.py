@@ -21,7 +21,7 @@ from tvm import tirx
 
 from eqsat_layout.passes.guarded_divisions import DIVISIONS, Trapping, guarded_division, guarded_division_in_c
 from eqsat_layout.passes.rounding import is_rounding, without_idle_rounding
-from eqsat_layout.passes.wrapping import WRAPPING, with_wrapping_values, wrapped
+from eqsat_layout.passes.wrapping import WRAPPING, with_wrapping_values, wrapped, wrapped_in_c
 from eqsat_layout.tir.intrinsics import is_choice, pure_op
 from eqsat_layout.tir.structural import nodes_of, primfunc_pass, structural_map
 
@@ -88,7 +88,7 @@ def hide_arithmetic() -> Any:
 
 def reveal_arithmetic(*, llvm: bool = False) -> Any:
     """A pass that does :func:`revealed`; ``llvm``: for that code generator; for C else."""
-    return primfunc_pass("RevealArithmetic", _revealed_for_llvm if llvm else revealed)
+    return primfunc_pass("RevealArithmetic", _revealed_for_llvm if llvm else _revealed_for_c)
 
 
 def hidden(func: Any) -> Any:
@@ -107,6 +107,10 @@ def _without_trapping_divisions(body: Any) -> Any:
 def revealed(func: Any) -> Any:
     """The arithmetic again."""
     return func.with_body(structural_map(func.body, (tvm.ir.Call, _revealed_call)))
+
+
+def _revealed_for_c(func: Any) -> Any:
+    return revealed(with_wrapping_values(func, wrapped_in_c))
 
 
 def _revealed_for_llvm(func: Any) -> Any:
@@ -150,11 +154,9 @@ def _revealed_call(call: Any) -> Any:
         return call
     if kind in DIVISIONS:
         return guarded_division_in_c(kind, *call.args)
-    dtype = str(call.ty.dtype)
-    if kind not in WRAPPING or not dtype.startswith("int"):
-        return kind(*_of_one_type(call.args))
-    unsigned = [tirx.Cast(f"u{dtype}", arg) for arg in call.args]  # in C signed ones never wrap
-    return tirx.Cast(dtype, kind(*unsigned))
+    if kind in WRAPPING and str(call.ty.dtype).startswith("int"):
+        return wrapped_in_c(kind, *call.args)
+    return kind(*_of_one_type(call.args))
 
 
 def _revealed_call_for_llvm(call: Any) -> Any:
