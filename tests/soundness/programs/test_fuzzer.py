@@ -29,6 +29,7 @@ from eqsat_layout.soundness.programs.fuzzer import fuzz_programs, main
 from eqsat_layout.soundness.programs.generator import RandomProgram, make_program, programs
 from eqsat_layout.soundness.programs.jobs import Worker, _worked
 from eqsat_layout.soundness.programs.ops import ANY_KINDS, FLOAT_KINDS
+from eqsat_layout.soundness.programs.ops_edges import EDGE_KINDS
 from eqsat_layout.soundness.programs.ops_nn import NETWORK_KINDS
 from eqsat_layout.soundness.programs.ops_quantised import BYTE_KINDS
 from eqsat_layout.soundness.programs.ops_schema import SCHEMA_KINDS
@@ -65,7 +66,7 @@ def test_every_family_of_ops_occurs_and_every_program_is_well_formed(many: list[
         relax.analysis.well_formed(made.module)
         found.update(made.kinds)
     kinds = ANY_KINDS | FLOAT_KINDS | NETWORK_KINDS | TIR_KINDS | SCHEMA_KINDS
-    kinds |= STRUCTURE_KINDS | SYMBOLIC_KINDS | LAYER_KINDS | BYTE_KINDS
+    kinds |= STRUCTURE_KINDS | SYMBOLIC_KINDS | LAYER_KINDS | BYTE_KINDS | EDGE_KINDS
     assert {kind.__name__ for kind in kinds} == set(found)
 
 

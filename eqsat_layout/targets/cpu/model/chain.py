@@ -113,6 +113,14 @@ class Chain:
         return frozenset(found)
 
     @cached_property
+    def is_padded_reduction(self) -> bool:
+        """One reduction of operands that are given, copied or padded; all else runs on its accumulators."""
+        first = [stage for number, stage in enumerate(self.stages) if number not in self.in_registers | self.epilogues]
+        pads = [stage for stage in first if not stage.is_reduction]
+        is_plain = all(stage.is_copy or (stage.conditions and len(stage.loads) == 1) for stage in pads)
+        return is_plain and sum(stage.is_reduction for stage in self.stages) == 1
+
+    @cached_property
     def most_between(self) -> int:
         """Bytes of the largest result of a stage that others read."""
         return max((bytes_of(stage) for stage in self.stages[:-1]), default=0)

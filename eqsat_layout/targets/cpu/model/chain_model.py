@@ -31,8 +31,10 @@ _STREAMED = 0.3  # of the traffic within tiles where rows are reduced: products 
 # prefetch brings along (attention over 1024 keys takes 6 % longer than its arithmetic on Zen 4)
 _FAR = 2 / 3  # of that of memory, for what overflows L2 between stages: a line is read before it is written
 _GAIN = 0.75  # of the time apart that one kernel must stay below: the model flatters it where work is in registers
-_CLEAR_GAIN = 0.95  # the same where pads were moved, which alone are conditions in loops that the model leaves out, and
-# where rows are reduced, which alone are read from memory again and again
+_CLEAR_GAIN = (
+    0.95  # the same where pads were moved, which alone are conditions in loops that the model leaves out, where
+)
+# rows are reduced, which alone are read from memory again and again, and where a pad is all that is made first
 _GAIN_OF_PARTS = 0.85  # the same where vectors divide no rows: products have tiles of parts of vectors, too
 _GAIN_IN_CACHE = 0.8  # the same where L2 holds all rows at once: apart, too, they are not read from memory
 _JUMP = 256.0  # bytes that could be moved in the time of going on elsewhere
@@ -190,7 +192,7 @@ class ChainModel:
         """The share of the time apart that tiles must stay below; ``None`` where rows are better not done in tiles."""
         rows = [chain.stages[number] for number in chain.row_reductions]
         if not rows:
-            return _CLEAR_GAIN if chain.has_pads else _GAIN
+            return _CLEAR_GAIN if chain.has_pads or chain.is_padded_reduction else _GAIN
         lanes = [_lanes_of_rows(stage, self._machine) for stage in rows]
         if not (chain.has_products and all(lanes)):
             return None
