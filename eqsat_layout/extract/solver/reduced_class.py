@@ -64,6 +64,7 @@ class ReducedClass:
     _conversions: dict[tuple[tuple[int, ...], int], float] = field(default_factory=dict)
     placed: dict[tuple[int, ...], dict[int, tuple[Option, ...]]] = field(default_factory=dict)
     _worst: list[list[float]] | None = None
+    _nearest: dict[int, list[float]] = field(default_factory=dict)
     _leaves: list[tuple[float, int]] | None = None
     size: int = field(init=False)
     """How many stores the alias class has."""
@@ -199,10 +200,13 @@ class ReducedClass:
 
     def _loose(self, missing: int, lacks: int) -> float:
         """Each missing store on its own: some m supplies q of ``lacks``; take the best q and the worst such m."""
-        if self._worst is None:
-            self._worst = self._worst_steps()
-        rows = [self._worst[q] for q in _bits(lacks)]
-        return sum(min(row[r] for row in rows) for r in _bits(missing) if r != self.size)
+        nearest = self._nearest.get(lacks)
+        if nearest is None:
+            if self._worst is None:
+                self._worst = self._worst_steps()
+            rows = [self._worst[q] for q in _bits(lacks)]
+            nearest = self._nearest[lacks] = [*map(min, zip(*rows, strict=True))]
+        return sum(nearest[r] for r in _bits(missing) if r != self.size)
 
     def _worst_steps(self) -> list[list[float]]:
         """The dearest that each store (columns) can be to reach from what was made so that each (rows) is there."""
