@@ -50,11 +50,12 @@ def _prune_by_tensor(states: list[State], live: Live) -> list[State]:
             others = alike.setdefault(bits & ~(mask << first), [])
             row = rows.setdefault(lacks, {})
             enough = cost + NOISE * cost
-            for before, has in others:
+            for place, (before, has) in enumerate(others):
                 step = row.get(has)
                 if step is None:
                     step = row[has] = reduced_class.repair(has, lacks, final)
                 if before + step <= enough:
+                    others.insert(0, others.pop(place))  # what beats one often beats the next
                     break
             else:
                 others.append((cost, lacks))
