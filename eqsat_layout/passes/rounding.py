@@ -73,8 +73,12 @@ def without_idle_rounding(func: Any) -> Any:
     """``func``, a kernel, without rounding of what lies in buffers of the function's own, or is put there."""
     params = list(func.params)
 
+    def is_held(buffer: Any, rounding: Any) -> bool:
+        """A parameter of the type to which it rounds."""
+        return _is_one_of(buffer, params) and rounding.op.same_as(_OPS.get(str(buffer.ty.dtype)))
+
     def stored(store: Any) -> Any:
-        if not is_rounding(store.value) or not _is_one_of(store.buffer, params):
+        if not is_rounding(store.value) or not is_held(store.buffer, store.value):
             return store
         return tirx.BufferStore(store.buffer, store.value.args[0], list(store.indices))
 
@@ -82,8 +86,9 @@ def without_idle_rounding(func: Any) -> Any:
         if not is_rounding(call):
             return call
         (value,) = call.args
-        is_read = isinstance(value, tvm.ir.TensorLoad) and _is_one_of(value.source, params)
-        return value if is_read or is_rounding(value) else call
+        is_read = isinstance(value, tvm.ir.TensorLoad) and is_held(value.source, call)
+        is_done = is_rounding(value) and value.op.same_as(call.op)
+        return value if is_read or is_done else call
 
     return func.with_body(structural_map(func.body, (tvm.ir.Call, idle), (tirx.BufferStore, stored)))
 

@@ -99,3 +99,19 @@ def test_sums_are_rounded_before_the_next_op_reads_them(name: str) -> None:
     assert not np.array_equal(sums, x @ x)
     expected = numpy(sums, sums).astype(ml_dtypes.bfloat16)
     np.testing.assert_array_equal(on_cpu(mod, (x.astype(ml_dtypes.bfloat16),)), expected)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_cast_there_and_back_rounds_what_is_stored_as_float32(dtype: str) -> None:
+    """float32 -> float16 -> float32 gave the operand: its result was taken for one that rounds by itself."""
+    x = np.array([-2.3994496, 1.0009, 3.14159, 0.1], "float32")
+    builder, given = relax.BlockBuilder(), relax.Var("x", relax.TensorType((4,), "float32"))
+    with builder.function("main", [given]):
+        with builder.dataflow():
+            clipped = builder.emit(relax.op.clip(given, -8, 8))
+            back = relax.op.astype(builder.emit(relax.op.astype(clipped, dtype)), "float32")
+            result = builder.emit_output(back)
+        builder.emit_func_output(result)
+    machine = relax.VirtualMachine(eqsat_layout.compile(builder.finalize(), approx=False), tvm.cpu())
+    got = machine["main"](tvm.runtime.tensor(x)).numpy()
+    np.testing.assert_array_equal(got, x.astype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype).astype("float32"))
