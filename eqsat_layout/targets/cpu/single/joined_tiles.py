@@ -23,26 +23,29 @@ from eqsat_layout.targets.schedules.attempts import unless_refused
 from eqsat_layout.targets.schedules.epilogues import epilogue_of, is_in_place
 from eqsat_layout.targets.schedules.stages import Stage, stage_of, stages_of
 
+_JOINS = 2  # one of the vector axis, and one of others
+
 
 def join_tiles(sch: Any, machine: CpuMachine) -> Any:
     """Reductions over tiles of several axes at once, or that overlap, where such tiles use the registers better."""
     for number in range(len(stages_of(sch))):
-        tile = _wanted(sch, number, machine)
-        if tile is not None and tile.last == len(stages_of(sch)[number].spatial):  # then another one of the others
-            cut = _joined(sch, number, tile, machine)
-            sch, tile = cut or sch, cut and _wanted(cut, number, machine)
-        joined = tile and _joined(sch, number, tile, machine)
-        sch = joined or sch
+        for _ in range(_JOINS):
+            stage = stages_of(sch)[number]
+            tile = _wanted(stage, machine)
+            joined = _joined(sch, stage, tile, machine) if tile else None
+            if tile is None or joined is None:
+                break
+            sch = joined
+            if tile.last < len(stage.spatial):  # of others than the vector axis, whose distance is not known any more
+                break
     return sch
 
 
-def _wanted(sch: Any, number: int, machine: CpuMachine) -> JoinedTile | None:
-    stage = stages_of(sch)[number]
+def _wanted(stage: Stage, machine: CpuMachine) -> JoinedTile | None:
     return joined_tile(stage, machine) if stage.simple and stage.is_plain and stage.is_reduction else None
 
 
-def _joined(sch: Any, number: int, tile: JoinedTile, machine: CpuMachine) -> Any:
-    stage = stages_of(sch)[number]
+def _joined(sch: Any, stage: Stage, tile: JoinedTile, machine: CpuMachine) -> Any:
     joined = _with_joined_axes(sch, stage, tile)
     if joined is None or not _has_tile_like(joined, stage, machine):
         return None

@@ -17,6 +17,7 @@ from tvm import tirx
 
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.gpu.kernels.independent_loops import let_values, touches_memory_by_address
+from eqsat_layout.targets.gpu.kernels.work_items import sequence
 from eqsat_layout.targets.schedules.accesses import as_int
 from eqsat_layout.tir.structural import changed_loop, nodes_of, structural_map, substitute
 
@@ -49,7 +50,7 @@ def counted_places(loop: Any) -> list[Any]:
     number = tirx.decl_buffer([1], counter.ty.dtype, f"{counter.source.name}_before", scope="local", layout=None)
     mine = tirx.BufferLoad(number, [0])
     placed = structural_map(
-        tirx.SeqStmt(kept) if kept[1:] else kept[0],
+        sequence(kept),
         (tvm.ir.TensorLoad, lambda load: mine if _is(counter, load) else load),
     )
     for load in (

@@ -21,6 +21,7 @@ from tvm import tirx
 
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.gpu.kernels.independent_loops import analyzer_of, let_values, touches_memory_by_address
+from eqsat_layout.targets.gpu.kernels.work_items import sequence
 from eqsat_layout.targets.schedules.accesses import as_int
 from eqsat_layout.tir.structural import changed_loop, nodes_of, substitute
 
@@ -330,4 +331,4 @@ def _sequence(statements: Sequence[Any]) -> Any:
     for one in statements:
         if not (_is_barrier(one) and kept and _is_barrier(kept[-1])):
             kept.append(one)
-    return tirx.SeqStmt(kept) if kept[1:] else kept[0]
+    return sequence(kept)
