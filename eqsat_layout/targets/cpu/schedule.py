@@ -64,11 +64,15 @@ _NOT_SCHEDULED = " is not scheduled"
 
 @dataclass(frozen=True)
 class _Means:
-    """What a kernel is scheduled for and with, and why some of it was not: a text for each such stage, or for all."""
+    """What a kernel is scheduled for and with, and why some of it was not: a text for each such stage, or for all.
+
+    ``signed``: of a kernel over words of bytes, the name of the buffer of signed ones.
+    """
 
     machine: CpuMachine
     families: Sequence[Family]
     refused: list[str] = field(default_factory=list)
+    signed: str | None = None
 
 
 def schedule_module(
@@ -99,14 +103,18 @@ def schedule_primfunc(func: Any, machine: CpuMachine, *, families: Sequence[Fami
 
 def _scheduled_func(func: Any, means: _Means) -> Any:
     words = unless_refused(lambda: in_words(func)) if means.machine.byte_products else None
-    done = words and unless_refused(lambda: words.restored(_scheduled_bytes(words.func, means)))
-    return done or _scheduled_bytes(func, means)
+    if words is not None:
+        own = replace(means, signed=words.signed)
+        done = unless_refused(lambda: words.restored(_scheduled_bytes(words.func, own)))
+        if done is not None:
+            return done
+    return _scheduled_bytes(func, means)
 
 
 def _scheduled_bytes(func: Any, means: _Means) -> Any:
     boxes = boxes_of(func)
-    if boxes:  # rows lie as they always do while a schedule is chosen
-        own = out_of_boxes(func)
+    if boxes:  # rows lie as they always do while a schedule is chosen, but for tiles of bytes, which go by their places
+        own, means = out_of_boxes(func), replace(means, signed=None)
         return in_boxes(_scheduled_own(own, means, has_planes=all(box.has_whole_rows for box in boxes.values())), boxes)
     return _scheduled_own(func, means)
 
@@ -150,7 +158,7 @@ def _in_parts(func: Any, means: _Means) -> Any:
 def _scheduled_whole(whole: Any, means: _Means) -> Any:
     func = narrow_indices(whole if means.machine.is_exact else _named(whole, split_extremes(whole)))
     reasons: list[str] = []
-    kernel = _on_matrix_unit(func, means.machine)
+    kernel = _on_matrix_unit(func, means)
     done = kernel or _finished(func, lambda sch: _schedule(sch, means), means.machine, reasons)
     if done is None:
         done = unless_refused(lambda: _scheduled(neighbours_in_lanes(func, means.machine)))
@@ -159,9 +167,9 @@ def _scheduled_whole(whole: Any, means: _Means) -> Any:
     return done or whole
 
 
-def _on_matrix_unit(func: Any, machine: CpuMachine) -> Any:
+def _on_matrix_unit(func: Any, means: _Means) -> Any:
     """``func`` as a kernel for the matrix unit; ``None`` where there is none, or none that is faster."""
-    split = split_product(func, machine)
+    split = split_product(func, means.machine, means.signed)
     kernel = split and unless_refused(split.kernel)
     return kernel and _named(func, _scheduled(expand_functions(kernel)))
 
