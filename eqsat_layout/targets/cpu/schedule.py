@@ -51,6 +51,7 @@ from eqsat_layout.targets.schedules.index_of_extreme import split_extremes
 from eqsat_layout.targets.schedules.infinities import begins_with_infinity, infinities_exchanged
 from eqsat_layout.targets.schedules.math_functions import expand_functions
 from eqsat_layout.targets.schedules.narrow_indices import narrow_indices
+from eqsat_layout.targets.schedules.quantised_values import quantise_in_few_steps
 from eqsat_layout.targets.schedules.row_divisors import divide_rows_once
 from eqsat_layout.targets.schedules.stages import Stage, new_schedule, stages_of
 from eqsat_layout.tir.intrinsics import calls_library
@@ -171,7 +172,14 @@ def _on_matrix_unit(func: Any, means: _Means) -> Any:
     """``func`` as a kernel for the matrix unit; ``None`` where there is none, or none that is faster."""
     split = split_product(func, means.machine, means.signed)
     kernel = split and unless_refused(split.kernel)
-    return kernel and _named(func, _scheduled(expand_functions(kernel)))
+    if kernel is not None and not means.machine.is_exact:
+        kernel = _with_short_functions(kernel)
+    return kernel and _named(func, _scheduled(kernel))
+
+
+def _with_short_functions(func: Any) -> Any:
+    """``func`` with functions as arithmetic, which is not exact in NaN and signs of zero."""
+    return expand_functions(quantise_in_few_steps(func))
 
 
 def joined_primfunc(func: Any, machine: CpuMachine, *, passes: int, nanoseconds: float) -> Any:
@@ -210,7 +218,7 @@ def _finished(func: Any, schedule: Callable[[Any], Any], machine: CpuMachine, re
         return None
     made = exchanged(sch.mod["main"])
     if not machine.is_exact:  # else functions are TVM's, and products with zeros are computed: they may be NaN
-        made = skip_zero_steps(write_out_combinations(expand_functions(divide_rows_once(made))))
+        made = skip_zero_steps(write_out_combinations(_with_short_functions(divide_rows_once(made))))
     return _named(func, _scheduled(prefetch_panels(made, machine)))
 
 

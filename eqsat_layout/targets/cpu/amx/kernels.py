@@ -24,6 +24,7 @@ from eqsat_layout.targets.schedules.stages import Stage
 from eqsat_layout.tir.blocks import store_of
 from eqsat_layout.tir.structural import structural_map, substitute
 
+_LINE_BYTES = 64  # of a cache
 _RUN = 128  # steps along memory, from which on rows are read one by one, as prefetch follows them
 
 
@@ -218,12 +219,14 @@ class _Kernel:
 
     def _prefetched(self, pair: Any, at: Task, number: Any, block: Any) -> list[Any]:
         """This step's share of what the epilogue will read beside the sums."""
-        lines = BLOCK_ROWS * TILES
+        size = max((load.element_bytes for load in self._read_with_results), default=0)
+        columns = math.ceil(TILES * matrix_unit.COLUMNS * size / _LINE_BYTES)
+        lines = BLOCK_ROWS * columns
         each = math.ceil(lines / self._blocks)
 
         def line(index: Any) -> Any:
             place = tirx.min(block * each + index, self._loops.number(lines - 1))
-            row, column = tirx.floordiv(place, TILES), tirx.floormod(place, TILES)
+            row, column = tirx.floordiv(place, columns), tirx.floormod(place, columns)
             row = tirx.min(pair * BLOCK_ROWS + row, self._loops.number(self.plan.rows - 1))
             column = tirx.min((at.panel + number) * TILES + column, self._loops.number(self._tiles - 1))
             places = self._own_places(self._result_places(at.batch, row, column, self._loops.number(0)))
