@@ -33,7 +33,7 @@ def join_calls(mod: tvm.IRModule, machine: CpuMachine, notes: Notes, build: Buil
     """TVM's groups first, then nests of several of them whose working set stays in the L2 cache.
 
     ``build``, if any, makes those groups that stay as they are while the others are looked at. Kernels write their
-    parts of a concat in place, but for those that may use the matrix unit: it is told where rows lie.
+    parts of a concat in place.
     """
     if not machine.is_exact:
         mod = without_denormals(mod)
@@ -41,7 +41,7 @@ def join_calls(mod: tvm.IRModule, machine: CpuMachine, notes: Notes, build: Buil
     grouped = with_literals(with_floats(in_single_precision(groups)))
     with nullcontext(_mute) if build is None else build.ahead(grouped, notes) as kept:
         joined = join_chains(grouped, machine, notes, kept)
-    return joined if machine.matrix_unit else concat_in_place(joined)
+    return concat_in_place(joined)
 
 
 def _annotated(mod: tvm.IRModule) -> tvm.IRModule:

@@ -114,8 +114,10 @@ def _scheduled_func(func: Any, means: _Means) -> Any:
 
 def _scheduled_bytes(func: Any, means: _Means) -> Any:
     boxes = boxes_of(func)
-    if boxes:  # rows lie as they always do while a schedule is chosen, but for tiles of bytes, which go by their places
-        own, means = out_of_boxes(func), replace(means, signed=None)
+    if boxes:  # rows lie as they always do while a schedule is chosen
+        own = out_of_boxes(func)
+        if any(number < len(func.params) - 1 for number in boxes):
+            means = replace(means, signed=None)  # tiles of bytes are loaded by their places in an operand
         return in_boxes(_scheduled_own(own, means, has_planes=all(box.has_whole_rows for box in boxes.values())), boxes)
     return _scheduled_own(func, means)
 

@@ -121,6 +121,13 @@ def test_weights_in_a_box_are_not_loaded_as_if_they_lay_alone() -> None:
     )
 
 
+@needs_unit
+def test_results_in_a_box() -> None:
+    assert_same(
+        in_boxes(convolution(64, 32, 7, 3, 16), {2: Box((1, 7, 7, 32), (1, 7, 7, 80), (0, 1, 2, 3), (0, 0, 0, 16))})
+    )
+
+
 def test_what_pays() -> None:
     def plan(func: Any, machine: Any = AMX) -> Any:
         words = in_words(func)

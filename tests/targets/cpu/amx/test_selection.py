@@ -22,6 +22,7 @@ from eqsat_layout.targets.cpu.amx.selection import split_product
 from eqsat_layout.targets.cpu.amx.tile_plan import TilePlan, plan_tiles
 from eqsat_layout.targets.cpu.build import build_scheduled
 from eqsat_layout.targets.cpu.machine import machine_of
+from eqsat_layout.targets.cpu.places.box import Box, in_boxes
 from eqsat_layout.targets.cpu.schedule import schedule_module, schedule_primfunc
 from eqsat_layout.targets.cpu.target import normalize_target
 
@@ -160,6 +161,22 @@ def test_a_convolution_with_its_epilogue_is_right(always, stride, dilation, wind
     module = tvm.IRModule({"main": plain.with_attr("global_symbol", "main")})
     build_scheduled(module, normalize_target())["main"](*map(tvm.runtime.tensor, arrays), expected)
     np.testing.assert_allclose(got, expected.numpy(), rtol=0, atol=2e-4)
+
+
+@needs_unit
+@pytest.mark.parametrize("number", [0, 1, 2], ids=["data", "weights", "result"])
+def test_what_lies_in_a_larger_tensor(always, number):
+    func = matmul_of(40, 64, 48)
+    shape = [int(extent) for extent in func.params[number].shape]
+    larger = tuple(extent + 16 for extent in shape)
+    boxed = in_boxes(func, {number: Box(tuple(shape), larger, (0, 1), (16, 8))})
+    arrays = [random(*map(int, param.shape), seed=seed) for seed, param in enumerate(boxed.params[:2])]
+    result = run(boxed, arrays)
+    x, y, got = (
+        whole[16 : 16 + extents[0], 8 : 8 + extents[1]] if which == number else whole
+        for which, (whole, extents) in enumerate(zip((*arrays, result), ((40, 64), (64, 48), (40, 48)), strict=True))
+    )
+    assert_as_near_as_float32(got, x, y, np.matmul)
 
 
 @needs_unit
