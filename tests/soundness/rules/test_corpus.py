@@ -47,10 +47,14 @@ def test_right_rules_are_not_accused(case: CorpusRule) -> None:
     assert outcome.is_clean, outcome.said
 
 
+@pytest.fixture(scope="module")
+def known() -> Prover:
+    return Prover(read_rule_base(rule_files()))
+
+
 @pytest.mark.parametrize("file", sorted((CORPUS / "bad_rules").glob("*.egg")), ids=lambda file: file.stem)
-def test_no_wrong_rule_is_proved(file: Path, tmp_path: Path) -> None:
+def test_no_wrong_rule_is_proved(file: Path, known: Prover, tmp_path: Path) -> None:
     """Those that conclude relations without a meaning are not claimed to be: the report says so."""
-    known = Prover(read_rule_base(rule_files()))
     for number, case in enumerate(cases_in(file)):
         if file.stem == "meanings" and not case.name.startswith("own but"):
             continue
