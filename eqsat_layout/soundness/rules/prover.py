@@ -152,7 +152,7 @@ class Prover:
     """Proves rules over the meanings of ``base``."""
 
     def __init__(self, base: RuleBase, known: Prover | None = None):
-        """``known``: a prover whose axioms serve where they say the same here. To read them takes longer than a proof."""
+        """``known``: a prover whose axioms serve where they say the same: to read them takes longer than a proof."""
         import z3
 
         self._z3 = z3
