@@ -14,6 +14,7 @@ from tvm import relax, te, tirx
 from eqsat_layout.graph.legalize import legalize
 from eqsat_layout.notes import Notes
 from eqsat_layout.passes.fuse import fuse
+from eqsat_layout.soundness.programs.check import unscheduled_library
 from eqsat_layout.targets.cpu.build import build_scheduled
 from eqsat_layout.targets.cpu.chains.join_calls import join_chains
 from eqsat_layout.targets.cpu.chains.move_pads import pads_first
@@ -75,7 +76,7 @@ def function_of(body, *shapes, dtype="float32"):
 
 
 def result_of(func, inputs):
-    library = tvm.compile(tvm.IRModule({"main": func.with_attr("global_symbol", "main")}), tvm.target.Target("llvm"))
+    library = unscheduled_library({"main": func})
     out = tvm.runtime.tensor(np.full([int(e) for e in func.params[-1].ty.shape], np.nan, "float32"))
     library["main"](*map(tvm.runtime.tensor, inputs), out)
     return out.numpy()
