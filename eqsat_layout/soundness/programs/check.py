@@ -237,16 +237,16 @@ def unscheduled_machine(mod: Any) -> Any:
     """A virtual machine that runs a module as TVM builds it by itself, without optimisation."""
     executable = tvm.compile(mod, tvm.target.Target(_TARGET))
     has_kernels = any(m.kind == "llvm" for m in executable.mod.imports)
-    return relax.VirtualMachine(_linked(executable) if has_kernels else executable, tvm.cpu())
+    return relax.VirtualMachine(linked(executable) if has_kernels else executable, tvm.cpu())
 
 
 def unscheduled_library(functions: Mapping[str, Any]) -> Any:
     """PrimFuncs, to be called by name, as :func:`unscheduled_machine` has them."""
     named = {name: func.with_attr("global_symbol", name) for name, func in functions.items()}
-    return _linked(tvm.compile(tvm.IRModule(named), tvm.target.Target(_TARGET)))
+    return linked(tvm.compile(tvm.IRModule(named), tvm.target.Target(_TARGET)))
 
 
-def _linked(executable: Any) -> Any:
+def linked(executable: Any) -> Any:
     """As a shared library where there is a linker: that takes a third of the time of TVM's just-in-time compiler, which
     optimises whatever the target says."""
     if shutil.which("ld") is not None:

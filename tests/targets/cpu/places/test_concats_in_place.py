@@ -11,7 +11,7 @@ import tvm
 from effort import tries
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from programs import constant, program
+from programs import AVX2, constant, program
 from tvm import relax
 from tvm.relax import op as R
 from tvm.script import tirx as T
