@@ -20,9 +20,10 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # one empty cache for all workers, 
 
 os.environ["EQSAT_LAYOUT_STRICT"] = "1"
 
-if sys.dont_write_bytecode:  # not into the tree then, but children parse each file once, not each of them
+if sys.dont_write_bytecode:  # not beside the files then, but children and later runs need not parse all of them again
     sys.dont_write_bytecode = False
-    sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = os.path.join(os.environ["EQSAT_LAYOUT_CACHE"], "bytecode")
+    _BYTECODE = os.path.join(os.path.dirname(os.path.abspath(__file__)), ".pytest_cache", "bytecode")
+    sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = _BYTECODE
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 settings.register_profile("same", deadline=None, derandomize=True)

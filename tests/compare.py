@@ -12,10 +12,9 @@ import tvm_ffi
 from tvm import relax
 
 from eqsat_layout.graph.legalize import legalize
+from eqsat_layout.soundness.programs.check import unscheduled_machine
 from eqsat_layout.validation.inputs import flat, random_inputs
 from eqsat_layout.validation.results import public_functions
-
-TARGET = {"kind": "llvm", "opt-level": 0}
 
 
 def assert_same_fast(before: Any, after: Any, sizes: tuple[int, ...] = (3,)) -> None:
@@ -56,7 +55,12 @@ def assert_same_results(before: Any, after: Any, sizes: tuple[int, ...] = (3,)) 
 
 def machine(mod: Any) -> Any:
     """A virtual machine that runs ``mod``."""
-    return relax.VirtualMachine(tvm.compile(legalize(mod), tvm.target.Target(TARGET)), tvm.cpu())
+    return unscheduled_machine(legalize(mod))
+
+
+def stock_results(mod: Any, *inputs: Any) -> list[npt.NDArray[Any]]:
+    """What ``main`` returns when TVM builds it by itself, flat."""
+    return list(flat(unscheduled_machine(mod)["main"](*map(tvm.runtime.tensor, inputs))))
 
 
 def inputs_for(function: Any, size: int, seed: int = 0) -> list[Any]:

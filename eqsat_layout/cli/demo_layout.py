@@ -27,6 +27,7 @@ from eqsat_layout.planning.pipeline import plan as make_plan
 from eqsat_layout.report.plan import Plan, plan_rows
 from eqsat_layout.report.text import comparison_table, format_seconds, labelled, stage_times
 from eqsat_layout.targets.lowering import lower
+from eqsat_layout.tir.structural import with_relax_functions
 
 FROZEN: Final = "eqsat_layout.frozen"
 """Function attribute: op name -> the layouts of its data and weight that are given."""
@@ -76,11 +77,7 @@ def run_demo(options: DemoOptions, console: Console) -> tuple[bool, Plan]:
 def freeze_convolutions(mod: tvm.IRModule, layout: str) -> tvm.IRModule:
     """A copy of ``mod`` whose ``conv2d`` ops are frozen to ``layout``, with the weight's layout that goes with it."""
     layouts = [layout, weight_layout(layout)]
-    functions = {
-        var: func.with_attr(FROZEN, {"relax.nn.conv2d": layouts}) if isinstance(func, relax.Function) else func
-        for var, func in mod.functions_items()
-    }
-    return tvm.IRModule(functions, attrs=mod.attrs)
+    return with_relax_functions(mod, lambda func: func.with_attr(FROZEN, {"relax.nn.conv2d": layouts}))
 
 
 def weight_layout(layout: str) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from eqsat_layout.cost.addresses import address_step, axis_of, format_of, lane_step, slides, variables_of
 from eqsat_layout.maps import Format
 from eqsat_layout.tir.affine import Affine
 from eqsat_layout.tir.computation import SYMBOL_SIZE, Access, Block, Computation, assumed_size
@@ -183,7 +184,7 @@ class Heaviest:
         """Elements of the result that lie side by side, or are the same one, in everything that is read."""
         block, run = self.block, 1
         for digit in reversed(self.written.index_map.flat_digits):
-            variable = _axis_of(block, block.writes[0].indices[digit.axis])
+            variable = axis_of(block, block.writes[0].indices[digit.axis])
             if digit.extent == 1:
                 continue
             if variable is None:
@@ -225,7 +226,7 @@ class Heaviest:
         return frozenset(i for i in self.weights - self.scattered_operands if self.operands[i] in strips)
 
     def _is_batched(self, read: Access, other: Access) -> bool:
-        shared = _variables(read) & _variables(other)
+        shared = variables_of(read) & variables_of(other)
         return any(self.block.is_spatial(variable) and self.block.extents[variable] != 1 for variable in shared)
 
     @cached_property
@@ -270,14 +271,14 @@ def heaviest(
     block = max(blocks, key=lambda b: b.iterations, default=None)
     if block is None:
         return None
-    if any(_format_of(computation, read, formats) is None for read in block.reads):
+    if any(format_of(computation, read, formats) is None for read in block.reads):
         whole = complete(computation, operands, results)  # what is made on the way lies as its makers find natural
         formats |= dict(zip(computation.internal, whole.internal, strict=True))
-    written = None if len(block.stores) != 1 else _format_of(computation, block.writes[0], formats)
+    written = None if len(block.stores) != 1 else format_of(computation, block.writes[0], formats)
     if written is None:
         return None
-    known = [(read, fmt) for read in block.reads if (fmt := _format_of(computation, read, formats)) is not None]
-    step = _lane_step(block, block.writes[0], written)
+    known = [(read, fmt) for read in block.reads if (fmt := format_of(computation, read, formats)) is not None]
+    step = lane_step(block, block.writes[0], written)
     is_known = len(known) == len(block.reads)
     own = word if computation.multiplies_bytes(block) and is_known else 1
     return Heaviest(block, tuple(computation.operands), tuple(known), is_known, step, written, own, tile_row)
@@ -306,7 +307,7 @@ def touched_share(computation: Computation, buffer: int, fmt: Format, line: int)
             if read.buffer == buffer:
                 if not all(isinstance(index, Affine) for index in read.indices):
                     return 1.0
-                own = [v for v in _variables(read) if block.extents[v] != 1]
+                own = [v for v in variables_of(read) if block.extents[v] != 1]
                 count = math.prod(assumed_size(block.extents[v]) for v in own)
                 if count < elements:
                     steps = [abs(address_step(block, read, fmt, v, 1, 1) or line) for v in own]
@@ -325,97 +326,6 @@ def _share_of_rows(extent: int, lanes: int) -> float:
 
 def _elements(computation: Computation, buffer: int) -> int:
     return math.prod(map(assumed_size, computation.buffers[buffer].shape))
-
-
-def _format_of(computation: Computation, access: Access, formats: dict[int, Format | None]) -> Format | None:
-    """The format of a buffer; that of an internal one is its source's, where it is a copy axis by axis (a pad)."""
-    buffer = access.buffer
-    while buffer not in formats:
-        writer = next((b for b in computation.blocks if any(w.buffer == buffer for w in b.writes)), None)
-        if writer is None or len({r.buffer for r in writer.reads}) != 1:
-            return None
-        read, written = writer.reads[0], writer.writes[0]
-        if [_axis_of(writer, i) for i in read.indices] != [_axis_of(writer, i) for i in written.indices]:
-            return None
-        buffer = read.buffer
-    return formats[buffer]
-
-
-def _axis_of(block: Block, index: object) -> int | None:
-    return index.shift_of(block.extents) if isinstance(index, Affine) else None
-
-
-def _lane_step(block: Block, write: Access, fmt: Format) -> tuple[int, int, int] | None:
-    """The variable that neighbouring elements of the result differ in: its number, its step, and how many there are."""
-    digits = [d for d in fmt.index_map.flat_digits if d.extent != 1]
-    if not digits:
-        return None
-    digit = digits[-1]
-    variable = _axis_of(block, write.indices[digit.axis])
-    if variable is None:
-        return None
-    return variable, digit.stride, assumed_size(digit.extent)
-
-
-def address_step(block: Block, read: Access, fmt: Format, variable: int, stride: int, steps: int) -> int | None:
-    """Elements by which the address of ``read`` moves in ``steps`` lanes; ``None`` where it can't be told."""
-    reached: list[int] = []
-    for index in read.indices:
-        if isinstance(index, Affine):
-            reached.append(_value(index, variable, stride * steps))
-        elif variable in index.iters:
-            return None
-        else:
-            reached.append(0)  # wherever it is, it stays there
-    return _address(fmt, reached)  # it starts at 0, with all variables
-
-
-def _value(index: Affine, variable: int, point: int) -> int:
-    """The index where ``variable`` is ``point`` and all others are 0; constants only shift it and are left out."""
-    total = 0
-    for weight, axis, stride, extent in index.terms:
-        if axis == variable:
-            value = point // stride
-            total += weight * (value % extent if isinstance(extent, int) and extent else value)
-    return total
-
-
-def _address(fmt: Format, index: Sequence[int]) -> int:
-    address = 0
-    for digit in fmt.index_map.flat_digits:
-        extent = assumed_size(digit.extent)
-        address = address * extent + (index[digit.axis] // digit.stride % extent if extent else 0)
-    return address
-
-
-def _variables(read: Access) -> set[int]:
-    return {variable for index in read.indices if isinstance(index, Affine) for variable in index.iters}
-
-
-def slides(read: Access, variable: int) -> bool:
-    """The lanes run along an index that adds variables, as that of a sliding window does."""
-    return any(isinstance(index, Affine) and len(index.iters) > 1 and variable in index.iters for index in read.indices)
-
-
-def slides_along_vectors(
-    computation: Computation, operands: Sequence[Format | None], results: Sequence[Format | None]
-) -> bool:
-    """Some window of a contraction moves along what is contiguous, in an operand or the result, as far as their formats
-    are known: vectors at a border are partly in the padding."""
-    formats = dict(zip(computation.operands, operands, strict=True))
-    formats |= dict(zip(computation.results, results, strict=True))
-    for block in computation.blocks if computation.is_contraction else ():
-        written = _format_of(computation, block.writes[0], formats) if len(block.stores) == 1 else None
-        step = None if written is None else _lane_step(block, block.writes[0], written)
-        for read in block.reads:
-            if step is not None and slides(read, step[0]):
-                return True
-            fmt = _format_of(computation, read, formats)
-            digits = [] if fmt is None else [d for d in fmt.index_map.flat_digits if d.extent != 1]
-            index = read.indices[digits[-1].axis] if digits else None
-            if isinstance(index, Affine) and sum(block.extents[i] != 1 for i in index.iters) > 1:
-                return True
-    return False
 
 
 def _steps_near(block: Block, read: Access, fmt: Format) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 
 Expr = str | tuple["Expr", ...]
 """A symbol, number or (with its quotes) string; or a form."""
@@ -16,8 +17,9 @@ _ESCAPED = re.compile(r"\\(.)")
 _ESCAPES = {"n": "\n", "t": "\t"}
 
 
-def parse(text: str) -> list[Expr]:
-    """The forms in ``text``, whose parentheses are known to match."""
+@lru_cache(2048)
+def parse(text: str) -> tuple[Expr, ...]:
+    """The forms in ``text``, whose parentheses are known to match. Those of the package are read again and again."""
     stack: list[list[Expr]] = [[]]
     for match in _TOKEN.finditer(text):
         token = match[1]
@@ -28,7 +30,7 @@ def parse(text: str) -> list[Expr]:
             stack[-1].append(form)
         elif token is not None:
             stack[-1].append(token)
-    return stack[0]
+    return tuple(stack[0])
 
 
 def show(expr: Expr) -> str:

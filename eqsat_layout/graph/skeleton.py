@@ -18,7 +18,7 @@ import tvm
 from tvm import relax
 
 from eqsat_layout.system.frames import ALIGNMENT, padding_after
-from eqsat_layout.tir.structural import structural_map
+from eqsat_layout.tir.structural import structural_map, with_relax_functions
 
 
 @dataclass(frozen=True)
@@ -127,8 +127,4 @@ def _bytes(tensor: Any) -> Any:
 
 
 def _mapped(mod: tvm.IRModule, change: Any) -> tvm.IRModule:
-    functions = {
-        var: structural_map(func, (tvm.ir.GenericConst, change)) if isinstance(func, relax.Function) else func
-        for var, func in mod.functions_items()
-    }
-    return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+    return with_relax_functions(mod, lambda func: structural_map(func, (tvm.ir.GenericConst, change)))

@@ -13,17 +13,18 @@ import tvm
 from tvm import ir, relax, tirx
 
 from eqsat_layout.maps import GLOBAL
+from eqsat_layout.tir.structural import with_relax_functions
 
 
 def with_vdevices(mod: tvm.IRModule, make: Callable[[str], Any]) -> tvm.IRModule:
     """``mod`` itself where all lies in ordinary memory. ``make`` gives the ``VDevice`` of a scope."""
     known = {str(device.memory_scope): device for device in mod.global_infos.get("vdevice", [])}
     placer = _Placer(mod, known, make)
-    functions = {v: placer.visit_expr(f) if isinstance(f, relax.Function) else f for v, f in mod.functions_items()}
+    placed = with_relax_functions(mod, placer.visit_expr)
     if not placer.has_placed:
         return mod
     infos = dict(mod.global_infos.items()) | {"vdevice": list(known.values())}
-    return tvm.IRModule(functions, attrs=mod.attrs, global_infos=infos)
+    return tvm.IRModule(dict(placed.functions_items()), attrs=mod.attrs, global_infos=infos)
 
 
 def scope_of(ty: Any) -> str:

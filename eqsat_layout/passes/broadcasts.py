@@ -19,19 +19,14 @@ from eqsat_layout.graph.templates import Template, leaf_exprs
 from eqsat_layout.passes.fold_constants import elements
 from eqsat_layout.passes.merge_calls import merged_primfunc
 from eqsat_layout.tir.signature import same_computation
+from eqsat_layout.tir.structural import with_relax_functions
 
 
 def skip_broadcasts(mod: tvm.IRModule) -> tvm.IRModule:
     """``mod`` with calls over smaller operands; ``mod`` itself where there is nothing to skip."""
     skipper = _Skipper(mod)
-    functions = {
-        name: skipper.visit_expr(f) if isinstance(f, relax.Function) else f for name, f in mod.functions.items()
-    }
-    if not skipper.has_skipped:
-        return mod
-    return relax.transform.DeadCodeElimination()(
-        tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
-    )
+    skipped = with_relax_functions(mod, skipper.visit_expr)
+    return relax.transform.DeadCodeElimination()(skipped) if skipper.has_skipped else mod
 
 
 @relax.expr_functor.mutator

@@ -12,15 +12,14 @@ import numpy as np
 import tvm
 from tvm import relax, tirx
 
+from eqsat_layout.tir.structural import with_relax_functions
+
 
 def write_known_shapes(mod: tvm.IRModule) -> tvm.IRModule:
     """``mod`` itself where no tensor is made of a known shape."""
     writer = _Writer(mod)
-    functions = {n: writer.visit_expr(f) if isinstance(f, relax.Function) else f for n, f in mod.functions.items()}
-    if not writer.has_written:
-        return mod
-    written = tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
-    return relax.transform.DeadCodeElimination()(written)
+    written = with_relax_functions(mod, writer.visit_expr)
+    return relax.transform.DeadCodeElimination()(written) if writer.has_written else mod
 
 
 @relax.expr_functor.mutator

@@ -16,6 +16,7 @@ from tvm import relax
 
 from eqsat_layout.passes.all_calls import is_tir_call
 from eqsat_layout.passes.sizes_first import sizes_first
+from eqsat_layout.tir.structural import with_relax_functions
 
 SAVED: Final = "eqsat_layout.saved"
 """The attribute of a PrimFunc that was made of several: the share of their time that it saves, as the target thinks."""
@@ -189,11 +190,7 @@ def _bindings(function: Any) -> Iterator[tuple[Any, Any]]:
 
 def _changed(mod: tvm.IRModule, change: _Change) -> tvm.IRModule:
     """The input is not changed."""
-    functions = {
-        var: _Changer(mod, change).visit_expr(func) if isinstance(func, relax.Function) else func
-        for var, func in mod.functions_items()
-    }
-    return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+    return with_relax_functions(mod, lambda func: _Changer(mod, change).visit_expr(func))
 
 
 @relax.expr_functor.mutator

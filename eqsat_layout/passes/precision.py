@@ -16,7 +16,7 @@ from tvm import relax, tirx
 from tvm.relax import op
 
 from eqsat_layout.errors import EqsatError, did_you_mean
-from eqsat_layout.tir.structural import Rule, nodes_of, structural_map
+from eqsat_layout.tir.structural import Rule, nodes_of, structural_map, with_relax_functions
 
 PRECISIONS: Final = ("float16", "bfloat16")
 """Those that there are."""
@@ -71,11 +71,8 @@ def _of_tensors(mod: tvm.IRModule) -> tvm.IRModule:
 
 def _mapped(mod: tvm.IRModule, *rules: Rule) -> tvm.IRModule:
     """``mod`` with nodes of its Relax functions replaced."""
-    functions = {
-        var: structural_map(func, *rules) if isinstance(func, relax.Function) else func
-        for var, func in mod.functions_items()
-    }
-    normalised: tvm.IRModule = relax.transform.Normalize()(tvm.IRModule(functions))
+    mapped = with_relax_functions(mod, lambda func: structural_map(func, *rules))
+    normalised: tvm.IRModule = relax.transform.Normalize()(mapped)
     return normalised
 
 

@@ -17,7 +17,7 @@ import tvm
 from tvm import tirx
 
 from eqsat_layout.tir.intrinsics import is_choice, pure_op
-from eqsat_layout.tir.structural import nodes_of, primfunc_pass, structural_map, substitute
+from eqsat_layout.tir.structural import is_one_of, nodes_of, primfunc_pass, structural_map, substitute
 
 NARROW: Final = (
     "bfloat16",
@@ -60,11 +60,11 @@ def with_rounding(func: Any, types: Collection[str] = NARROW) -> Any:
         if _moves(store.value) or any(load.source.same_as(store.buffer) for load in _loads(store.value)):
             return store
         value = structural_map(store.value, (tvm.ir.TensorLoad, read))
-        value = _call(value) if _is_one_of(store.buffer, params) else value
+        value = _call(value) if is_one_of(store.buffer, params) else value
         return tirx.BufferStore(store.buffer, value, list(store.indices))
 
     def read(load: Any) -> Any:
-        return _call(load) if _is_one_of(load.source, params) else load
+        return _call(load) if is_one_of(load.source, params) else load
 
     return func.with_body(structural_map(func.body, (tirx.BufferStore, rounded)))
 
@@ -75,7 +75,7 @@ def without_idle_rounding(func: Any) -> Any:
 
     def is_held(buffer: Any, rounding: Any) -> bool:
         """A parameter of the type to which it rounds."""
-        return _is_one_of(buffer, params) and rounding.op.same_as(_OPS.get(str(buffer.ty.dtype)))
+        return is_one_of(buffer, params) and rounding.op.same_as(_OPS.get(str(buffer.ty.dtype)))
 
     def stored(store: Any) -> Any:
         if not is_rounding(store.value) or not is_held(store.buffer, store.value):
@@ -171,7 +171,3 @@ def _moves(value: Any) -> bool:
 
 def _loads(value: Any) -> list[Any]:
     return nodes_of(value, tvm.ir.TensorLoad)
-
-
-def _is_one_of(buffer: Any, params: list[Any]) -> bool:
-    return any(buffer.same_as(param) for param in params)

@@ -123,6 +123,11 @@ def _type_index(kind: Any) -> int:
     return int(tvm_ffi.core.TypeSchema.from_annotation(kind).origin_type_index)
 
 
+def is_one_of(node: Any, nodes: Iterable[Any]) -> bool:
+    """Whether it is in ``nodes`` itself: ``in`` would build an expression that says so."""
+    return any(node.same_as(one) for one in nodes)
+
+
 def with_primfuncs(mod: tvm.IRModule, change: Callable[[str, Any], Any]) -> tvm.IRModule:
     """``mod`` with every PrimFunc as ``change`` gives it, by its name; ``mod`` itself where all stay the same."""
     return _with_functions(mod, tirx.PrimFunc, lambda var, function: change(str(var.name_hint), function))

@@ -46,6 +46,15 @@ def test_inputs_and_results_keep_their_types_and_about_their_values(precision: s
     assert 0 < np.abs(got - expected).max() < most
 
 
+def test_what_is_said_of_the_module_is_kept() -> None:
+    """Its attributes, and the memories that types name."""
+    mod = program(body, SIZE).with_attr("said", "this")
+    mod.update_global_info("vdevice", [relax.VDevice("llvm")])
+    made = in_precision(mod, "float16")
+    assert made.attrs["said"] == "this"
+    assert list(made.global_infos["vdevice"]) == list(mod.global_infos["vdevice"])
+
+
 def test_clips_between_products_are_of_halves_too() -> None:
     """TVM's ToMixedPrecision fails on their bounds, which are no tensors: no MobileNet could be converted."""
 

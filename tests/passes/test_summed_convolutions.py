@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
+from compare import stock_results
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tvm import relax
@@ -37,8 +38,7 @@ def run(mod: tvm.IRModule) -> np.ndarray:
     rng = np.random.default_rng(1)
     shapes = [[int(e) if isinstance(e, tvm.tirx.IntImm) else 3 for e in p.ty.shape.values] for p in mod["main"].params]
     data = [rng.integers(-8, 9, shape).astype(str(mod["main"].params[0].ty.dtype)) for shape in shapes]
-    machine = relax.VirtualMachine(tvm.compile(mod, target="llvm"), tvm.cpu())
-    result: np.ndarray = machine["main"](*map(tvm.runtime.tensor, data)).numpy()
+    (result,) = stock_results(mod, *data)
     return result
 
 

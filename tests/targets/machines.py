@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+from effort import IS_LONG
+
+from eqsat_layout.soundness.programs.check import linked
 from eqsat_layout.targets.cpu.machine import PRESETS, CpuMachine, with_caches
+from eqsat_layout.targets.cpu.objects import build_scheduled
+from eqsat_layout.targets.cpu.target import normalize_target
 
 AVX512, AVX2 = (replace(PRESETS[name], cores=2) for name in ("avx512", "avx2"))
 NEON = replace(PRESETS["neon"], cores=4)
@@ -15,3 +21,11 @@ AMX = replace(PRESETS["amx"], cores=2)
 def with_small_caches(machine: CpuMachine) -> CpuMachine:
     """One core, whose caches overflow soon."""
     return with_caches(replace(machine, cores=1, l1_way_bytes=512), {1: 4096, 2: 16384})
+
+
+def built(mod: Any) -> Any:
+    """Scheduled kernels to run, without LLVM's optimisation but in ``make test-long``: that takes half of the time, and
+    what the schedules say is asked here. Programs that are compiled, and single kernels, are optimised in all tests."""
+    if IS_LONG:
+        return build_scheduled(mod, normalize_target())
+    return linked(build_scheduled(mod, normalize_target({"kind": "llvm", "opt-level": 0})))

@@ -12,6 +12,7 @@ from tvm import relax, s_tir, te, topi
 from tvm.script import tirx as T
 
 from eqsat_layout.maps import IndexMap, index_map_from_names
+from eqsat_layout.soundness.programs.check import unscheduled_library
 from eqsat_layout.tir.hoist import PREPROC_ANNOTATION, Hoisted, hoist
 from eqsat_layout.tir.signature import analyse
 
@@ -67,9 +68,7 @@ def lifted(func: Any) -> Hoisted:
 
 
 def assert_same(func: Any, found: Hoisted) -> None:
-    names = {"f0": func, "f1": found.func}
-    module = tvm.IRModule({name: f.with_attr("global_symbol", name) for name, f in names.items()})
-    library = tvm.compile(module, {"kind": "llvm", "opt-level": 0})
+    library = unscheduled_library({"f0": func, "f1": found.func})
     params = [[int(e) for e in p.ty.shape] for p in func.params]
     inner = [[int(e) for e in p.ty.shape] for p in found.func.params]
     computation = analyse(func)

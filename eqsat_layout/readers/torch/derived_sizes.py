@@ -11,7 +11,7 @@ from typing import Any
 
 from tvm import ir, relax, sym, tirx
 
-from eqsat_layout.tir.structural import substitute
+from eqsat_layout.tir.structural import is_one_of, substitute
 
 
 def with_own_symbols(
@@ -39,7 +39,7 @@ def _underived(inputs: Mapping[str, Any]) -> tuple[Any, Any, int, int] | None:
     defined = [extent for extent in extents if isinstance(extent, ir.Var)]
     for extent in extents:
         symbols = [] if isinstance(extent, ir.Var | tirx.IntImm) else list(tirx.analysis.undefined_vars(extent))
-        if len(symbols) != 1 or any(symbols[0].same_as(one) for one in defined):
+        if len(symbols) != 1 or is_one_of(symbols[0], defined):
             continue
         analyzer = sym.Analyzer()
         at = [analyzer.simplify(substitute(extent, {symbols[0]: tirx.IntImm("int64", place)})) for place in (0, 1)]

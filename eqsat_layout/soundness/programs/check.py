@@ -10,7 +10,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -234,22 +234,30 @@ def _renamed(function: Any, name: str, names: dict[str, Any]) -> Any:
 
 
 def unscheduled_machine(mod: Any) -> Any:
-    """A virtual machine that runs a legalised module.
-
-    As a shared library where there is a linker: that takes a third of the time of TVM's just-in-time compiler, which
-    optimises whatever the target says.
-    """
+    """A virtual machine that runs a module as TVM builds it by itself, without optimisation."""
     executable = tvm.compile(mod, tvm.target.Target(_TARGET))
     has_kernels = any(m.kind == "llvm" for m in executable.mod.imports)
-    if has_kernels and shutil.which("ld") is not None:
+    return relax.VirtualMachine(linked(executable) if has_kernels else executable, tvm.cpu())
+
+
+def unscheduled_library(functions: Mapping[str, Any]) -> Any:
+    """PrimFuncs, to be called by name, as :func:`unscheduled_machine` has them."""
+    named = {name: func.with_attr("global_symbol", name) for name, func in functions.items()}
+    return linked(tvm.compile(tvm.IRModule(named), tvm.target.Target(_TARGET)))
+
+
+def linked(executable: Any) -> Any:
+    """As a shared library where there is a linker: that takes a third of the time of TVM's just-in-time compiler, which
+    optimises whatever the target says."""
+    if shutil.which("ld") is not None:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "program.so"
             try:
                 executable.export_library(str(path), fcompile=_link, fpack_imports=_packed)
-                return relax.VirtualMachine(tvm.runtime.load_module(str(path)), tvm.cpu())
+                return tvm.runtime.load_module(str(path))
             except (RuntimeError, OSError, subprocess.CalledProcessError):
                 pass  # a symbol that only TVM's own linking supplies, for one
-    return relax.VirtualMachine(executable, tvm.cpu())
+    return executable
 
 
 def _link(output: str, objects: Sequence[str], options: Any = None, **_: Any) -> None:

@@ -17,6 +17,7 @@ from tvm.relax import op as R
 
 from eqsat_layout.graph.frozen import FROZEN_ATTRIBUTE
 from eqsat_layout.soundness.programs.choices import Choices
+from eqsat_layout.tir.structural import is_one_of
 
 EXTENTS: Final = (1, 2, 3, 4, 6, 8)
 LARGEST: Final = 4000
@@ -142,7 +143,7 @@ class FunctionWriter:
             for whole in tuples:
                 self._take_apart(whole)
             self._steps(most)
-            inner = [v for v in self.values if not any(v.same_as(b) for b in before)] or self.values[-1:]
+            inner = [v for v in self.values if not is_one_of(v, before)] or self.values[-1:]
             chosen = [inner[-1], *self.choices.some(inner[:-1], 12)][:3]
             outputs = [self._output(value) for value in chosen]
         self.in_block = False

@@ -8,6 +8,7 @@ the host answers are fuzzed, and on :data:`AXIOMS`. Needs z3 (the dependency gro
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -112,6 +113,8 @@ AXIOMS = """
 """
 """What is true of these functions."""
 
+_HEADS = frozenset(re.findall(r"\(([a-z-]+)", AXIOMS))
+
 
 @dataclass(frozen=True)
 class Proof:
@@ -148,13 +151,15 @@ def prove_all(base: RuleBase, rules: Iterable[Rule] | None = None) -> list[Proof
 class Prover:
     """Proves rules over the meanings of ``base``."""
 
-    def __init__(self, base: RuleBase):
+    def __init__(self, base: RuleBase, known: Prover | None = None):
+        """``known``: a prover whose axioms serve where they say the same: to read them takes longer than a proof."""
         import z3
 
         self._z3 = z3
         self._base = base
         self._logic = _Logic(z3, base)
-        self._axioms = [self._logic.closed(form, {}) for form in parse(AXIOMS)]
+        is_alike = known is not None and _what_axioms_name(known._base) == _what_axioms_name(base)
+        self._axioms: list[Any] = known._axioms if known is not None and is_alike else self._logic.axioms()
 
     def prove(self, rule: Rule) -> Proof:
         """Whether the actions follow from the body."""
@@ -194,6 +199,12 @@ class Prover:
                 yield action, self._logic.fact(action, scope)
 
 
+def _what_axioms_name(base: RuleBase) -> tuple[object, ...]:
+    """All of a base that axioms are read by: terms of its constructors; relations, if they have such names."""
+    relations = {head: (base.relations[head], base.meanings.get(head)) for head in _HEADS if head in base.relations}
+    return base.constructors, relations
+
+
 class Unspeakable(Exception):
     """Something that has no meaning here."""
 
@@ -219,6 +230,9 @@ class _Logic:
                 if name in PARTIAL:
                     deciding = [sorts[i] for i in PARTIAL[name]]
                     self.functions["ok:" + _kin(name)] = z3.Function("ok:" + _kin(name), *deciding, z3.BoolSort())
+
+    def axioms(self) -> list[Any]:
+        return [self.closed(form, {}) for form in parse(AXIOMS)]
 
     def variable(self, name: str, sort: str) -> Any:
         """An unknown of a sort."""

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from tvm import ir, tirx
 
-from eqsat_layout.tir.structural import nodes_of, primfunc_pass, structural_map
+from eqsat_layout.tir.structural import is_one_of, nodes_of, primfunc_pass, structural_map
 
 _COMPARISONS: Final = (tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE)
 _BYTE: Final = "uint8"
@@ -41,7 +41,7 @@ def _with_bytes(func: Any) -> Any:
     if not made:
         return func
     aliased = [node.buffer.data for node in nodes_of(func.body, tirx.DeclBuffer)]
-    own = [buffer for buffer in made if not any(buffer.data.same_as(data) for data in aliased)]
+    own = [buffer for buffer in made if not is_one_of(buffer.data, aliased)]
     bytes_of = {buffer: tirx.decl_buffer(buffer.shape, _BYTE, buffer.name, scope=buffer.scope()) for buffer in own}
 
     def on_allocation(node: Any) -> Any:

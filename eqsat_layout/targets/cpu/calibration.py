@@ -41,8 +41,8 @@ def _launch(elements: int) -> Workload:
 
 
 def _streams(cache_bytes: int) -> Iterator[Workload]:
-    """Additions of tensors that are larger than the last-level cache."""
-    channels = max(16, cache_bytes // (4 * 512 * 512)) * 2
+    """Additions of tensors each of which fills the last-level cache."""
+    channels = max(16, cache_bytes // (4 * 512 * 512))
     x = _random(1, channels, 512, 512)
     yield _of_op("bandwidth", "add", lambda a, b: relax.op.add(a, b), [x, x], x.nbytes, 3 * x.nbytes)
 
@@ -92,4 +92,4 @@ def _of_op(
 
 
 def _random(*shape: int) -> Any:
-    return np.random.default_rng(0).uniform(0.5, 1.5, shape).astype("float32")
+    return np.random.default_rng(0).random(shape, "float32") + np.float32(0.5)

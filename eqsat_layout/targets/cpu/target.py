@@ -14,8 +14,8 @@ from typing import Any, ClassVar, Final
 import tvm
 from tvm.target import codegen
 
+from eqsat_layout.cost.addresses import slides_along_vectors
 from eqsat_layout.cost.model import Roofline
-from eqsat_layout.cost.vectorise import slides_along_vectors
 from eqsat_layout.errors import TargetError
 from eqsat_layout.graph.graph import Signature
 from eqsat_layout.implementations.algorithms import ALGORITHMS, Algorithm

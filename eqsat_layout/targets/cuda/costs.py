@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from eqsat_layout.cost.addresses import address_step
 from eqsat_layout.cost.model import RESULT, dtype_bytes
-from eqsat_layout.cost.vectorise import Heaviest, address_step, heaviest, padded_work
+from eqsat_layout.cost.vectorise import Heaviest, heaviest, padded_work
 from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.maps import Format
 from eqsat_layout.targets.cuda.kernels.product_model import ProductModel

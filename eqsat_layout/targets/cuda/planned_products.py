@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from eqsat_layout.cost.addresses import address_step
 from eqsat_layout.cost.model import dtype_bytes
-from eqsat_layout.cost.vectorise import Heaviest, address_step
+from eqsat_layout.cost.vectorise import Heaviest
 from eqsat_layout.errors import LayoutError
 from eqsat_layout.maps import Format
 from eqsat_layout.targets.cuda.kernels.arithmetics import common_type

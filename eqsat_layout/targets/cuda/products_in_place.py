@@ -23,7 +23,7 @@ from eqsat_layout.targets.cuda.kernels.products import product_of, with_simple_i
 from eqsat_layout.targets.gpu.kernels.nests import Nest, inlined, nests_of
 from eqsat_layout.targets.schedules.accesses import as_int
 from eqsat_layout.tir.intrinsics import is_choice
-from eqsat_layout.tir.structural import nodes_of, structural_map, substitute
+from eqsat_layout.tir.structural import is_one_of, nodes_of, structural_map, substitute
 
 _TOGETHER: Final = 16
 """Bytes that a thread stores at once: parts begin at multiples of it."""
@@ -168,9 +168,7 @@ def _is_of(part: _Part, own: Any, all_of_them: Sequence[Any]) -> bool:
     loads = nodes_of(part.value, tvm.ir.TensorLoad)
     places = [axis.var for axis in part.nest.spatial]
     mine = [load for load in loads if load.source.same_as(own)]
-    others = [
-        load for load in loads if not load.source.same_as(own) and any(load.source.same_as(o) for o in all_of_them)
-    ]
+    others = [load for load in loads if not load.source.same_as(own) and is_one_of(load.source, all_of_them)]
     return bool(mine) and not others and all(_is_at(load.indices, places, own) for load in mine)
 
 

@@ -19,7 +19,7 @@ from eqsat_layout.maps import GLOBAL
 from eqsat_layout.notes import Notes
 from eqsat_layout.passes.fuse import GROUP, OPAQUE, Pass, fuse
 from eqsat_layout.targets.gpu.kernels.functions import may_follow_sums
-from eqsat_layout.tir.structural import substitute
+from eqsat_layout.tir.structural import substitute, with_primfuncs, with_relax_functions
 
 _SCOPES: Final = "eqsat_layout.scopes"
 """The attribute of a PrimFunc without scopes: those that its parameters had, one text for each."""
@@ -41,39 +41,31 @@ def joined(mod: tvm.IRModule, notes: Notes, make: Callable[[str], Any], annotate
         return grouped
 
     joined_mod = fuse(without_scopes(mod), notes, annotated=annotated or following, grouped=remember)
-    functions: dict[Any, Any] = {}
-    for var, func in joined_mod.functions_items():
-        if isinstance(func, tirx.PrimFunc):
-            own = _scopes_of(func) or scopes.get(str(var.name_hint), ())
-            func = with_scopes(func, own)
-        functions[var] = func
+    scoped = with_primfuncs(joined_mod, lambda name, func: with_scopes(func, _scopes_of(func) or scopes.get(name, ())))
     infos = {name: info for name, info in joined_mod.global_infos.items() if name != "vdevice"}
-    return with_vdevices(tvm.IRModule(functions, attrs=joined_mod.attrs, global_infos=infos), make)
+    return with_vdevices(tvm.IRModule(dict(scoped.functions_items()), attrs=scoped.attrs, global_infos=infos), make)
 
 
 def following(mod: tvm.IRModule) -> tvm.IRModule:
     """Functions that kernels take along after a sum are elementwise to TVM."""
-    functions = {
-        var: func.with_attr("op_pattern", _FOLLOWS)
-        if isinstance(func, tirx.PrimFunc) and int(func.attrs["op_pattern"]) < OPAQUE and may_follow_sums(func)
-        else func
-        for var, func in mod.functions_items()
-    }
-    return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+
+    def changed(_: str, func: Any) -> Any:
+        follows = int(func.attrs["op_pattern"]) < OPAQUE and may_follow_sums(func)
+        return func.with_attr("op_pattern", _FOLLOWS) if follows else func
+
+    return with_primfuncs(mod, changed)
 
 
 def without_scopes(mod: tvm.IRModule) -> tvm.IRModule:
     """All in ordinary memory; an attribute says where the buffers of a PrimFunc lay."""
-    functions: dict[Any, Any] = {}
     stripper = _Stripper(mod)
-    for var, func in mod.functions_items():
-        if isinstance(func, tirx.PrimFunc):
-            scopes = buffer_scopes(func)
-            plain = with_scopes(func, [GLOBAL] * len(scopes))
-            functions[var] = plain.with_attr(_SCOPES, scopes) if set(scopes) - {GLOBAL} else plain
-        else:
-            functions[var] = stripper.visit_expr(func) if isinstance(func, relax.Function) else func
-    return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+    return with_relax_functions(with_primfuncs(mod, _without_scopes), stripper.visit_expr)
+
+
+def _without_scopes(_: str, func: Any) -> Any:
+    scopes = buffer_scopes(func)
+    plain = with_scopes(func, [GLOBAL] * len(scopes))
+    return plain.with_attr(_SCOPES, scopes) if set(scopes) - {GLOBAL} else plain
 
 
 def _scopes_of(func: Any) -> list[str]:

@@ -28,6 +28,7 @@ from eqsat_layout.targets.executable import without_kernels
 from eqsat_layout.targets.opencl.host.executable import OpenClProgram
 from eqsat_layout.targets.opencl.kernels.lowering import Halves, cleaned
 from eqsat_layout.targets.schedules.accesses import as_int
+from eqsat_layout.tir.structural import with_relax_functions
 
 _POSTPROC: Final = "tvm_callback_opencl_postproc"
 _KERNEL: Final = ir.Op.get("relax.call_tir")
@@ -130,9 +131,7 @@ def _mutating(make: Callable[[tvm.IRModule], Any]) -> Any:
 
     @tvm.transform.module_pass(opt_level=0, name="Mutating")  # type: ignore[untyped-decorator]
     def changed(mod: tvm.IRModule, _: Any) -> tvm.IRModule:
-        own = make(mod)
-        functions = {v: own.visit_expr(f) if isinstance(f, relax.Function) else f for v, f in mod.functions_items()}
-        return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
+        return with_relax_functions(mod, make(mod).visit_expr)
 
     return changed
 

@@ -18,7 +18,7 @@ from eqsat_layout.errors import Refused
 from eqsat_layout.targets.schedules.accesses import as_int, depends_on
 from eqsat_layout.targets.schedules.rebuild import CutAxis, schedule_over
 from eqsat_layout.tir.blocks import block_of, is_load_of, statements_of, store_of, storing_block, with_accesses
-from eqsat_layout.tir.structural import nodes_of, substitute
+from eqsat_layout.tir.structural import is_one_of, nodes_of, substitute
 
 _LEAST_OR_MOST = (tirx.Max, tirx.Min)  # of elements, some of which are taken twice
 
@@ -67,7 +67,7 @@ class _AxisCutter:
         while waiting:
             name, var = waiting.pop()
             own = self._vars.setdefault(name, [])
-            if any(var.same_as(one) for one in own):
+            if is_one_of(var, own):
                 continue
             own.append(var)
             for buffer, indices in _accesses(blocks[name]):
@@ -124,7 +124,7 @@ class _BlockCutter:
         self._iters: list[Any] = []
         self.cuts: dict[Any, CutAxis] = {}
         for axis in block.iter_vars:
-            if any(axis.var.same_as(var) for var in own):
+            if is_one_of(axis.var, own):
                 cut = self.cuts[axis.var] = tiles.axis(axis.var, axis.iter_type)
                 self._iters += [cut.number, cut.place]
             else:

@@ -19,7 +19,7 @@ from eqsat_layout.targets.schedules.accesses import StageAccess, StageAxis, as_i
 from eqsat_layout.targets.schedules.attempts import tried
 from eqsat_layout.targets.schedules.stages import ROOT, Stage, new_schedule, stage_of, stages_of
 from eqsat_layout.tir.negated_dividends import counting_up
-from eqsat_layout.tir.structural import substitute
+from eqsat_layout.tir.structural import is_one_of, substitute
 
 _FEW_STEPS = 16  # of a product, so few that LLVM writes them out and mixes them with what follows
 
@@ -153,4 +153,4 @@ def _is_zero_at_first(index: Any, stage: Stage) -> bool:
 def is_parameter(sch: Any, stage: Stage) -> bool:
     """The stage writes a buffer of the function's signature."""
     buffers = lookups.get(sch, lookups.get_sblock(sch, ROOT)).alloc_buffers
-    return not any(stage.write.buffer.same_as(buffer) for buffer in buffers)
+    return not is_one_of(stage.write.buffer, buffers)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
+from compare import stock_results
 from effort import tries
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -71,8 +72,8 @@ def products_of(mod: tvm.IRModule) -> int:
 
 
 def run(mod: tvm.IRModule, data: Any) -> Any:
-    machine = relax.VirtualMachine(tvm.compile(mod, target="llvm"), tvm.cpu())
-    return machine["main"](tvm.runtime.tensor(data)).numpy()
+    (result,) = stock_results(mod, data)
+    return result
 
 
 def checked(mod: tvm.IRModule, products: int = 1, tolerance: float = 1e-5) -> tvm.IRModule:
@@ -250,8 +251,7 @@ def test_signed_bytes_whose_size_is_matched() -> None:
         builder.emit_func_output(relax.Tuple([first, second]))
     written = multiply_bytes(builder.get())
     assert products_of(written) == 1
-    machine = relax.VirtualMachine(tvm.compile(written, target="llvm"), tvm.cpu())
-    found = machine["main"](tvm.runtime.tensor(np.array([[-3.0, -1, 0, 1, 2, 3, 4, 90]], "float32")))[0].numpy()
+    found, _ = stock_results(written, np.array([[-3.0, -1, 0, 1, 2, 3, 4, 90]], "float32"))
     np.testing.assert_array_equal(found, [[-57, -17, 3, 23, 43, 63, 83, 127]])
 
 

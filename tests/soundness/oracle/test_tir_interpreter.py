@@ -21,6 +21,7 @@ from eqsat_layout.graph.graph import TensorType
 from eqsat_layout.maps import UNDEF
 from eqsat_layout.soundness.oracle import tir_nests
 from eqsat_layout.soundness.oracle.tir_interpreter import Interpreter, InterpreterError, Masked, run_prim_func
+from eqsat_layout.soundness.programs.check import unscheduled_library
 from eqsat_layout.soundness.rules.runners import LegalisedOp
 from eqsat_layout.soundness.rules.schema import drawn
 from eqsat_layout.soundness.rules.stored import lay
@@ -131,13 +132,13 @@ class Llvm:
 
     def add(self, func: Any) -> str:
         name = f"f{len(self._functions)}"
-        self._functions[name] = func.with_attr("global_symbol", name)
+        self._functions[name] = func
         return name
 
     def run(self, name: str, operands: list[Any], garbage: int = 0) -> list[Any]:
         """The results, world by world; what is not written stays ``garbage``."""
         if self._library is None:
-            self._library = tvm.compile(tvm.IRModule(self._functions), {"kind": "llvm", "opt-level": 0})
+            self._library = unscheduled_library(self._functions)
         params = self._functions[name].params[len(operands) :]
         worlds = []
         for world in range(len(operands[0])):

@@ -6,6 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import tvm
+from compare import stock_results
 from tvm import relax, te, tirx
 
 import eqsat_layout
@@ -13,6 +14,7 @@ from eqsat_layout.errors import MalformedModuleError, TargetError
 from eqsat_layout.models import resnet50
 from eqsat_layout.notes import Notes
 from eqsat_layout.passes.fold_constants import fold_constants
+from eqsat_layout.soundness.programs.check import unscheduled_machine
 from eqsat_layout.targets.cpu.machine import machine_of
 from eqsat_layout.targets.cpu.target import normalize_target
 from eqsat_layout.targets.lowering import lower, prepared
@@ -88,7 +90,7 @@ def test_a_symbolic_batch(run, make_module, arrays):
     for size in (1, 3):
         x, w, g = arrays((size, 8, 10, 10), (16, 8, 3, 3), (16, 12))
         fixed = make_module(body, x.shape, w.shape, g.shape)
-        expected = run(tvm.compile(fixed, tvm.target.Target({"kind": "llvm"})), x, w, g)
+        (expected,) = stock_results(fixed, x, w, g)
         np.testing.assert_allclose(run(executable, x, w, g), expected, atol=1e-5)
 
 
@@ -267,6 +269,6 @@ def test_weights_of_any_dtype_compile_and_run(kind):
         builder.emit_func_output(output)
     mod = builder.get()
     sample = tvm.runtime.tensor(rng.standard_normal((1, 16, 12, 12)).astype(numpy_dtype))
-    builds = tvm.compile(mod, tvm.target.Target({"kind": "llvm"})), eqsat_layout.compile(mod)
-    wanted, got = (relax.VirtualMachine(b, tvm.cpu())["main"](sample).numpy().astype("float64") for b in builds)
+    machines = unscheduled_machine(mod), relax.VirtualMachine(eqsat_layout.compile(mod), tvm.cpu())
+    wanted, got = (machine["main"](sample).numpy().astype("float64") for machine in machines)
     np.testing.assert_allclose(got, wanted, atol={"float16": 1e-3, "bfloat16": 5e-3}.get(kind, 1e-6))

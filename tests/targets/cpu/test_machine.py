@@ -10,6 +10,7 @@ from eqsat_layout.cost.model import Roofline
 from eqsat_layout.targets.cpu.costs import default_costs
 from eqsat_layout.targets.cpu.machine import PRESETS, machine_of, with_caches
 from eqsat_layout.targets.cpu.target import normalize_target
+from eqsat_layout.targets.registry import target
 
 KIB = 1 << 10
 
@@ -59,6 +60,10 @@ def test_working_sets_fit_their_caches(name):
     machine = PRESETS[name]
     assert machine.l1_working_set <= machine.l1_bytes <= machine.l2_bytes
     assert machine.l2_working_set <= machine.l2_bytes <= machine.last_level_bytes
+
+
+def test_the_last_cache_is_as_the_system_says():
+    assert target().cache_bytes >= max(1 << 18, PRESETS["sse"].l2_bytes)
 
 
 def test_larger_caches_are_known_but_not_counted_on():

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tvm
 import tvm_ffi
-from targets.machines import AVX2
+from targets.machines import AVX2, built
 from tvm import relax, s_tir, te, tirx
 
 from eqsat_layout.errors import EqsatError, Refused
@@ -177,7 +177,7 @@ def test_reductions_to_one_element_are_in_vectors(make_module, unscheduled, run,
     scheduled = without_notes(fuse(legalize(mod), Notes()))
     if np.prod(shape) % 8 == 0:
         assert "T.vectorized" in scheduled.script()
-    got = run(build_scheduled(scheduled, normalize_target()), x)
+    got = run(built(scheduled), x)
     np.testing.assert_allclose(got, unscheduled(legalize(mod), x), rtol=1e-5)
 
 
@@ -235,7 +235,7 @@ def test_an_epilogue_that_runs_backwards(make_module, run, arrays):
     scheduled = schedule_module(join_chains(joined, AVX2, notes), AVX2, notes)
     assert list(notes) == []
     (x,) = arrays((1, 3, 6, 1))
-    got = run(build_scheduled(scheduled, normalize_target()), x)
+    got = run(built(scheduled), x)
     np.testing.assert_array_equal(got, x.max(2, keepdims=True)[:, ::-1])
 
 
@@ -244,7 +244,7 @@ def test_transposes_without_squares_or_short_rows(make_module, run, arrays, shap
     """No axis lies along memory, or rows are shorter than any vector: the search ended in StopIteration."""
     mod = make_module(lambda emit, x: emit(op.permute_dims(x, [2, 1, 0])), shape)
     (x,) = arrays(shape)
-    got = run(build_scheduled(without_notes(legalize(mod)), normalize_target()), x)
+    got = run(built(without_notes(legalize(mod))), x)
     np.testing.assert_array_equal(got, x.transpose(2, 1, 0))
 
 

@@ -11,7 +11,7 @@ import tvm_ffi
 from effort import tries
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from targets.machines import AVX2, AVX512, NEON
+from targets.machines import AVX2, AVX512, NEON, built
 from tvm import relax, te, tirx
 
 from eqsat_layout.graph.legalize import legalize
@@ -149,7 +149,7 @@ def test_schedules_keep_the_numbers(make_module, unscheduled, run, arrays, name)
     inputs = arrays(*shapes)
     expected = unscheduled(legalize(mod), *inputs)
     for machine in MACHINES:
-        got = run(build_scheduled(scheduled(mod, machine), normalize_target()), *inputs)
+        got = run(built(scheduled(mod, machine)), *inputs)
         np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4, err_msg=str(machine))
 
 
@@ -190,7 +190,7 @@ def test_matmul_of_any_size(make_module, run, arrays, rows, columns, depth, tran
 
     shapes = (rows, depth), (columns, depth) if transposed else (depth, columns)
     x, y = arrays(*shapes)
-    got = run(build_scheduled(scheduled(make_module(body, *shapes), machine), normalize_target()), x, y)
+    got = run(built(scheduled(make_module(body, *shapes), machine)), x, y)
     np.testing.assert_allclose(got, np.maximum(x @ (y.T if transposed else y), 0), atol=1e-3)
 
 
@@ -218,7 +218,7 @@ def test_convolutions_of_any_size(make_module, unscheduled, run, arrays, size, b
     else:
         shapes = (batch, height, width, 12), (window, window, 12, 16), (batch, *size, 16)
     mod, inputs = make_module(body, *shapes), arrays(*shapes)
-    got = run(build_scheduled(scheduled(mod, machine), normalize_target()), *inputs)
+    got = run(built(scheduled(mod, machine)), *inputs)
     np.testing.assert_allclose(got, unscheduled(legalize(mod), *inputs), atol=1e-3)
 
 
@@ -245,7 +245,7 @@ ROWS = {
 def test_rows_of_any_length(make_module, unscheduled, run, arrays, name, shape, machine):
     """All stages of a row together, where vectors divide it; in loops of their own elsewhere."""
     mod, (x,) = make_module(ROWS[name], shape), arrays(shape)
-    got = run(build_scheduled(scheduled(mod, machine), normalize_target()), x)
+    got = run(built(scheduled(mod, machine)), x)
     np.testing.assert_allclose(got, unscheduled(legalize(mod), x), rtol=1e-4, atol=1e-4)
 
 
@@ -263,7 +263,7 @@ def test_group_norms_of_any_size(make_module, unscheduled, run, arrays, shape, g
 
     shapes = shape, shape[1:2], shape[1:2]
     mod, inputs = make_module(body, *shapes), arrays(*shapes)
-    got = run(build_scheduled(scheduled(mod, machine), normalize_target()), *inputs)
+    got = run(built(scheduled(mod, machine)), *inputs)
     # a group of few elements may have no variance to speak of: what is left is the error of the difference
     np.testing.assert_allclose(got, unscheduled(legalize(mod), *inputs), rtol=1e-3, atol=1e-3)
 
@@ -280,7 +280,7 @@ def test_the_first_of_equal_extremes_is_found(make_module, run, shape, axis, lea
     """In vectors too, whose lanes meet the elements in another order."""
     mod = make_module(lambda emit, x: emit((op.argmin if least else op.argmax)(x, axis=axis)), shape)
     x = np.random.default_rng(seed).integers(0, 3, shape).astype("float32")
-    got = run(build_scheduled(scheduled(mod, machine), normalize_target()), x)
+    got = run(built(scheduled(mod, machine)), x)
     assert (got == (x.argmin if least else x.argmax)(axis)).all()
 
 
@@ -324,7 +324,7 @@ def test_rows_that_need_all_others_are_apart(make_module, run, arrays):
     mod = make_module(lambda emit, x: emit(op.subtract(x, emit(op.mean(x, axis=[-1])))), (128, 128))
     done, (x,) = scheduled(mod, AVX2), arrays((128, 128))
     assert kernel_of(done).script().count("T.parallel") > 1
-    np.testing.assert_allclose(run(build_scheduled(done, normalize_target()), x), x - x.mean(-1), atol=1e-5)
+    np.testing.assert_allclose(run(built(done), x), x - x.mean(-1), atol=1e-5)
 
 
 def test_rows_longer_than_the_cache_are_apart(make_module):
@@ -366,7 +366,7 @@ def test_a_long_reduction_is_done_in_pieces(make_module, run, arrays, rows, epil
     assert "_rf" in mod.script()
     x, w, b = (a.astype("float32") / 10 for a in arrays(*shapes))
     wanted = x.astype("float64") @ w + b
-    got = run(build_scheduled(mod, normalize_target()), x, w, b)
+    got = run(built(mod), x, w, b)
     np.testing.assert_allclose(got, np.maximum(wanted, 0) if epilogue else wanted, atol=1e-3)
 
 
@@ -427,7 +427,7 @@ def test_a_product_that_no_tile_divides_is_cut_along_rows_and_vectors(make_modul
     tiles = {int(extent) for extent in re.findall(r"min\(\w+ \* T.int64\((\d+)\)", mod.script())}
     assert {3, 32} <= tiles or {6, 16} <= tiles
     q, k = arrays(*shapes)
-    np.testing.assert_allclose(run(build_scheduled(mod, normalize_target()), q, k), q @ k, atol=1e-3)
+    np.testing.assert_allclose(run(built(mod), q, k), q @ k, atol=1e-3)
 
 
 @pytest.mark.parametrize("machine", MACHINES, ids=["avx512", "avx2", "neon"])
@@ -453,7 +453,7 @@ def test_an_epilogue_that_unpacks(make_module, run, arrays, block, channels_last
     assert mod.script().count("sblock_alloc_buffer") == 1
     x, w = arrays(*shapes)
     expected = np.maximum(x @ w.transpose(1, 0, 2).reshape(24, 48), 0)
-    got = run(build_scheduled(mod, normalize_target()), x, w)
+    got = run(built(mod), x, w)
     np.testing.assert_allclose(got, expected if channels_last else expected.T, atol=1e-4)
 
 
@@ -476,7 +476,7 @@ def test_an_epilogue_that_mixes_elements(make_module, run, arrays, reads):
     x, w = arrays(*shapes)
     product = x @ w
     expected = product + (np.diag(product)[:, None] if reads == "diagonal" else product[::-1, ::-1])
-    got = run(build_scheduled(scheduled(builder.get(), AVX2), normalize_target()), x, w)
+    got = run(built(scheduled(builder.get(), AVX2)), x, w)
     np.testing.assert_allclose(got, expected, atol=1e-4)
 
 
@@ -551,7 +551,7 @@ def test_elementwise_code_reads_memory_in_one_piece(make_module, unscheduled, ru
 def test_transposes_of_any_order(make_module, run, arrays, shape, order, machine):
     mod = make_module(lambda emit, x: emit(op.permute_dims(x, order)), shape)
     (x,) = arrays(shape)
-    got = run(build_scheduled(scheduled(mod, machine), normalize_target()), x)
+    got = run(built(scheduled(mod, machine)), x)
     np.testing.assert_array_equal(got, x.transpose(order))
 
 

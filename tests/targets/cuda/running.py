@@ -14,6 +14,7 @@ import pytest
 import tvm
 
 from eqsat_layout.soundness.cuda import LaunchReport, Simulator
+from eqsat_layout.soundness.programs.check import unscheduled_library
 from eqsat_layout.targets.cuda.compiler import Compiled, available_compiler, compiled
 from eqsat_layout.targets.cuda.lowering import lowered
 from eqsat_layout.targets.cuda.machine import CudaMachine
@@ -106,7 +107,7 @@ def in_double_precision(twin: Any, arrays: list[Array]) -> Array:
     (*_, (shape, _)) = shapes_and_types(twin)
     wide = [tvm.runtime.tensor(array.astype("float64")) for array in arrays[:-1]]
     result = tvm.runtime.tensor(np.zeros(shape))
-    tvm.compile(twin, tvm.target.Target({"kind": "llvm"}))(*wide, result)
+    unscheduled_library({"twin": twin})["twin"](*wide, result)
     return result.numpy()
 
 

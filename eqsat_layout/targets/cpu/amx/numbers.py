@@ -76,7 +76,7 @@ class Floats(TileNumbers):
 
 
 @dataclass(frozen=True)
-class Words(TileNumbers):
+class ByteWords(TileNumbers):
     """Four bytes each. ``has_signed_data``: the weights have none."""
 
     has_signed_data: bool

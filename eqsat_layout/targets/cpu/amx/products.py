@@ -15,7 +15,7 @@ import tvm
 from tvm import tirx
 
 from eqsat_layout.targets.cpu.amx.instructions import COLUMNS
-from eqsat_layout.targets.cpu.amx.numbers import Floats, TileNumbers, Words
+from eqsat_layout.targets.cpu.amx.numbers import ByteWords, Floats, TileNumbers
 from eqsat_layout.targets.schedules.accesses import StageAccess, StageAxis, places_of
 from eqsat_layout.targets.schedules.stages import Stage
 from eqsat_layout.tir.structural import nodes_of
@@ -147,7 +147,7 @@ def matrix_product(sch: Any, stage: Stage, signed: str | None = None) -> MatrixP
         return None
     fixed = tuple(axis for axis in stage.axes if axis.extent == 1)
     batches, lines, vectors, terms = (OverlappingAxes(tuple(axes)) for axes in (batch, rows, columns, steps))
-    numbers = Floats() if signed is None else Words(has_signed_data=str(data.load.buffer.name) == signed)
+    numbers = Floats() if signed is None else ByteWords(has_signed_data=str(data.load.buffer.name) == signed)
     return MatrixProduct(stage, batches, lines, vectors, terms, fixed, data, weights, numbers)
 
 

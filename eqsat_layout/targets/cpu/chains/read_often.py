@@ -15,11 +15,11 @@ from typing import Any, Final
 
 import tvm
 import tvm_ffi
-from tvm import tirx
 
 from eqsat_layout.targets.cpu.single.lane_moves import MOST_SQUARES
 from eqsat_layout.targets.schedules.attempts import unless_refused
 from eqsat_layout.targets.schedules.stages import Stage, new_schedule, stages_of
+from eqsat_layout.tir.structural import with_primfuncs
 
 _INJECTIVE: Final = 2
 _FOLLOWED: Final = 4
@@ -29,15 +29,12 @@ elementwise work may follow."""
 
 def keep_what_is_read_often(mod: tvm.IRModule) -> tvm.IRModule:
     """``mod`` with other patterns; it is not changed itself."""
-    functions = {
-        var: func.with_attr("op_pattern", _FOLLOWED) if _is_injective(func) and reads_often(func) else func
-        for var, func in mod.functions_items()
-    }
-    return tvm.IRModule(functions, attrs=mod.attrs, global_infos=mod.global_infos)
 
+    def changed(_: str, func: Any) -> Any:
+        is_injective = int(func.attrs.get("op_pattern", -1)) == _INJECTIVE
+        return func.with_attr("op_pattern", _FOLLOWED) if is_injective and reads_often(func) else func
 
-def _is_injective(func: Any) -> bool:
-    return isinstance(func, tirx.PrimFunc) and int(func.attrs.get("op_pattern", -1)) == _INJECTIVE
+    return with_primfuncs(mod, changed)
 
 
 def reads_often(func: Any) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 
 from eqsat_layout.targets.schedules.accesses import StageAccess, StageAxis
 from eqsat_layout.targets.schedules.stages import Stage
+from eqsat_layout.tir.structural import is_one_of
 
 _MOST_STAGES = 12  # in one kernel, as TVM's compute_at takes longer with each
 
@@ -135,7 +136,7 @@ class Chain:
         before = len(self.stages)
 
         def moved(link: Link) -> Link:
-            if any(link.access.buffer.same_as(operand) for operand in operands):
+            if is_one_of(link.access.buffer, operands):
                 return replace(link, source=before - 1)
             return link if link.source is None else replace(link, source=link.source + before)
 

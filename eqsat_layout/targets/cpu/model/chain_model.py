@@ -24,6 +24,7 @@ from eqsat_layout.targets.cpu.model.vectors import vector_lanes
 from eqsat_layout.targets.schedules.accesses import StageAccess, moved_by
 from eqsat_layout.targets.schedules.attempts import unless_refused
 from eqsat_layout.targets.schedules.stages import Stage, divisors
+from eqsat_layout.tir.structural import is_one_of
 
 _REACHED = 0.97  # of the peak is what the best register tiles reach (measured on Zen 5)
 _NEAR = 0.52  # of the bandwidth of L2 is left to loads and stores that take turns
@@ -218,7 +219,7 @@ def _tiles(last: Stage) -> Iterator[Extents]:
     choices: list[list[int]] = []
     tile_numbers = [var for index in last.write.indices for var in moved_by(index)[:-1]]
     for number, axis in enumerate(last.spatial):
-        if any(axis.var.same_as(var) for var in tile_numbers):
+        if is_one_of(axis.var, tile_numbers):
             choices.append([1])  # its tiles are tiles of the chain
             continue
         extent = axis.extent or 1

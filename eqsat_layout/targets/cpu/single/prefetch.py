@@ -17,7 +17,7 @@ from tvm import s_tir, tirx
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.schedules.accesses import StageAccess, depends_on
 from eqsat_layout.tir.computation import SYMBOL_SIZE
-from eqsat_layout.tir.structural import nodes_of, structural_map, substitute
+from eqsat_layout.tir.structural import is_one_of, nodes_of, structural_map, substitute
 
 _PASSES = 16  # over data that fit L2, up to which it counts that the first one reads another core's
 _SHARE = 0.05  # of the time of its tiles that a panel takes from memory, below which prefetch costs more than it saves
@@ -65,7 +65,7 @@ def _prefetches(node: Any, loops: list[Any], params: Sequence[Any], machine: Cpu
         return []
     loads = nodes_of(node.block.body.value, tvm.ir.TensorLoad)
     operands = [param for param in params if not param.same_as(node.block.body.buffer)]
-    given = [load for load in loads if load.indices and any(load.source.same_as(operand) for operand in operands)]
+    given = [load for load in loads if load.indices and is_one_of(load.source, operands)]
     found = [one for load in given for one in tiled.prefetches(StageAccess(load.source, tuple(load.indices)), machine)]
     return [(tiled.steps[-1].loop_var, found)] if found else []
 

@@ -153,7 +153,3 @@ def zeroed(sums: Any) -> Any:
 def place_of_sum(lane: Any, index: int) -> tuple[Any, Any]:
     """Row and column of the sums that a register pair begins at."""
     return tirx.floordiv(lane, 4) + index * 8, tirx.floormod(lane, 4) * 2
-
-
-def lane_and_warp(thread: Any) -> tuple[Any, Any]:
-    return tirx.floormod(thread, 32), tirx.floordiv(thread, 32)

@@ -24,7 +24,7 @@ from eqsat_layout.targets.gpu.kernels.nests import Axis, Nest, inlined, nests_of
 from eqsat_layout.targets.schedules.accesses import StageAccess, as_int
 from eqsat_layout.targets.schedules.exact_values import hidden
 from eqsat_layout.tir.negated_dividends import counting_up
-from eqsat_layout.tir.structural import nodes_of, structural_map, substitute
+from eqsat_layout.tir.structural import is_one_of, nodes_of, structural_map, substitute
 
 FEW: Final = 32
 """Steps of a sum."""
@@ -141,7 +141,7 @@ def _over_axes_of(follower: Nest, nest: Nest, factors: Factors, func: Any) -> tu
     """Factors and the store over the follower's axes; each of its elements reads one sum, and each sum is read once."""
     sums = nest.buffers[0]
     loads = follower.loads(sums)
-    if any(sums.same_as(parameter) for parameter in func.params):
+    if is_one_of(sums, func.params):
         raise Refused("the sums are a result of their own")
     if follower.reduced or len(follower.stores) != 1 or not loads:
         raise Refused("what follows the sums is not elementwise")

@@ -35,7 +35,7 @@ from eqsat_layout.targets.cuda.kernels.statements import (
 from eqsat_layout.targets.gpu.kernels.nests import Axis, Nest, inlined, made_again, nests_of
 from eqsat_layout.targets.schedules.accesses import StageAccess, as_int
 from eqsat_layout.targets.schedules.exact_values import hidden
-from eqsat_layout.tir.structural import nodes_of, structural_map, substitute
+from eqsat_layout.tir.structural import is_one_of, nodes_of, structural_map, substitute
 
 _SHARED: Final = 48 << 10
 """Bytes of shared memory of fixed size."""
@@ -223,7 +223,7 @@ class _Rows:
         for load in nest.loads():
             if load.source in own and not self._is_of_row(nest, load.indices):
                 raise Refused(f"{nest.name} reads another row of {load.source.name}")
-        if not any(nest.buffers[0].same_as(parameter) for parameter in self._parameters) and not nest.is_plain:
+        if not is_one_of(nest.buffers[0], self._parameters) and not nest.is_plain:
             raise Refused(f"{nest.name} does not store what it makes where its axes are")
         if nest.reduced:
             self._check_reduction(nest)
@@ -253,7 +253,7 @@ class _Rows:
                 raise Refused(f"{nest.name} reduces elements that lie apart")
 
     def _is_parameter(self, buffer: Any) -> bool:
-        return any(buffer.same_as(parameter) for parameter in self._parameters)
+        return is_one_of(buffer, self._parameters)
 
     def _is_of_row(self, nest: Nest, indices: Sequence[Any]) -> bool:
         """The leading indices are the leading axes."""

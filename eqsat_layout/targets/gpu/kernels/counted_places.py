@@ -19,7 +19,7 @@ from eqsat_layout.errors import Refused
 from eqsat_layout.targets.gpu.kernels.independent_loops import let_values, touches_memory_by_address
 from eqsat_layout.targets.gpu.kernels.work_items import sequence
 from eqsat_layout.targets.schedules.accesses import as_int
-from eqsat_layout.tir.structural import changed_loop, nodes_of, structural_map, substitute
+from eqsat_layout.tir.structural import changed_loop, is_one_of, nodes_of, structural_map, substitute
 
 _MOST: Final = 1 << 16
 """Iterations of which each looking at all before it takes less time than one after the other (assumed)."""
@@ -56,7 +56,7 @@ def counted_places(loop: Any) -> list[Any]:
     for load in (
         one for part in (body.condition, loop.min, loop.extent, placed) for one in nodes_of(part, tvm.ir.TensorLoad)
     ):
-        if any(load.source.same_as(one) for one in written):
+        if is_one_of(load.source, written):
             raise Refused("it reads what it writes")
     earlier = tirx.Var(f"{loop.loop_var.name}_before", loop.loop_var.ty.dtype)
     one_more = tirx.BufferStore(number, mine + tirx.IntImm(counter.ty.dtype, 1), [0])

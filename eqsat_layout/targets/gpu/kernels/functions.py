@@ -25,6 +25,7 @@ from eqsat_layout.targets.gpu.kernels.work_items import kernel_of
 from eqsat_layout.targets.schedules.accesses import as_int
 from eqsat_layout.targets.schedules.exact_values import hidden
 from eqsat_layout.tir.negated_dividends import counting_up
+from eqsat_layout.tir.structural import is_one_of
 
 Suited: TypeAlias = Callable[[Any, list[Nest]], tuple[Any, list[Nest]]]
 """A PrimFunc and its nests as a device can compute them; the PrimFunc's parameters may be others then."""
@@ -43,7 +44,7 @@ def with_work_items(
     statements: list[Any] = []
     for nest, reduction in _with_parts(_grouped(nests, parameters), in_order):
         for buffer in nest.buffers:
-            if not any(buffer.same_as(p) for p in parameters):
+            if not is_one_of(buffer, parameters):
                 statements.append(tirx.AllocBuffer(buffer))
         if _domain(nest) != 0:
             statements.append(_kernel(nest, reduction, in_order, groups))
@@ -112,7 +113,7 @@ def _grouped(nests: Sequence[Nest], parameters: Sequence[Any]) -> list[tuple[Nes
 
 def _may_take(nest: Nest, reduction: Nest, nests: Sequence[Nest], parameters: Sequence[Any]) -> bool:
     """``nest`` reads each element of the reduction for one of its own, and nobody else does."""
-    if nest.reduced or not reduction.is_plain or any(reduction.buffers[0].same_as(p) for p in parameters):
+    if nest.reduced or not reduction.is_plain or is_one_of(reduction.buffers[0], parameters):
         return False
     loads = nest.loads(reduction.buffers[0])
     if not loads or any(n.loads(reduction.buffers[0]) for n in nests if n is not nest and n is not reduction):

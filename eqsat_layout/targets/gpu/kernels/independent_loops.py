@@ -15,7 +15,7 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from eqsat_layout.tir.structural import nodes_of, substitute
+from eqsat_layout.tir.structural import is_one_of, nodes_of, substitute
 
 _BY_ADDRESS: Final = ("address_of", "tvm_access_ptr", "buffer_data", "call_extern", "call_packed")
 """Calls that may touch memory beside loads and stores."""
@@ -52,7 +52,7 @@ def _is_known_before(loop: Any, chain: Sequence[Any]) -> bool:
     """Its bounds hang on sizes only."""
     parts = nodes_of(loop.extent, tirx.Var, tvm.ir.TensorLoad) + nodes_of(loop.min, tirx.Var, tvm.ir.TensorLoad)
     own = [other.loop_var for other in chain]
-    return not any(isinstance(one, tvm.ir.TensorLoad) or any(one.same_as(var) for var in own) for one in parts)
+    return not any(isinstance(one, tvm.ir.TensorLoad) or is_one_of(one, own) for one in parts)
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class _Accesses:
         stores, loads = nodes_of(body, tirx.BufferStore), nodes_of(body, tvm.ir.TensorLoad)
         found: dict[Any, list[Any]] = {}
         for store in stores:
-            if not any(store.buffer.same_as(one) for one in own):
+            if not is_one_of(store.buffer, own):
                 at = [substitute(index, bound) for index in store.indices]
                 found.setdefault(store.buffer, []).append(_with_offset(store.buffer, at))
         for load in loads:

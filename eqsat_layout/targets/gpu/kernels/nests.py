@@ -18,7 +18,7 @@ from eqsat_layout.errors import Refused
 from eqsat_layout.targets.schedules.block_facts import is_one_to_one, is_true
 from eqsat_layout.targets.schedules.inlining import has_long_indices
 from eqsat_layout.tir.blocks import statements_of
-from eqsat_layout.tir.structural import nodes_of, structural_map, substitute
+from eqsat_layout.tir.structural import is_one_of, nodes_of, structural_map, substitute
 
 _LARGEST: Final = 64
 """Loads and calls of a nest beyond which nothing more is put into it."""
@@ -106,7 +106,7 @@ def inlined(nests: Sequence[Nest], parameters: Sequence[Any]) -> list[Nest]:
 def made_again(nests: Sequence[Nest], parameters: Sequence[Any]) -> list[Nest]:
     """Without nests that hold elements for others, however dear these are and however often they are read."""
     for nest in nests:
-        if nest.reduced or not nest.is_plain or nest.is_long or any(nest.buffers[0].same_as(p) for p in parameters):
+        if nest.reduced or not nest.is_plain or nest.is_long or is_one_of(nest.buffers[0], parameters):
             continue
         readers = {id(other): len(other.loads(nest.buffers[0])) for other in nests}
         if all(other.size + readers[id(other)] * nest.size <= _LARGEST for other in nests):

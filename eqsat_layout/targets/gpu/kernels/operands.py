@@ -16,7 +16,7 @@ from tvm import tirx
 
 from eqsat_layout.targets.gpu.kernels.vectors import LANES, in_vectors
 from eqsat_layout.tir.intrinsics import is_choice
-from eqsat_layout.tir.structural import nodes_of
+from eqsat_layout.tir.structural import is_one_of, nodes_of
 
 Extent = tuple[Any, int]
 """A variable and how many values it has."""
@@ -54,8 +54,8 @@ class Operands:
     def _loaded(self, operand: Any) -> Any:
         """A load from registers that are filled with ``operand``."""
         used = nodes_of(operand, tvm.ir.Var)
-        places = [(var, extent) for var, extent in self._tiled if any(var.same_as(one) for one in used)]
-        inner = [var for var in (self._step, self._lane) if var is not None and any(var.same_as(o) for o in used)]
+        places = [(var, extent) for var, extent in self._tiled if is_one_of(var, used)]
+        inner = [var for var in (self._step, self._lane) if var is not None and is_one_of(var, used)]
         if len(inner) == 2 and not self._is_vector(operand, inner[1]) and self._is_vector(operand, inner[0]):
             inner.reverse()
         places += [(var, LANES) for var in inner]

@@ -19,7 +19,7 @@ from eqsat_layout.passes.reduction_inits import init_empty_loops
 from eqsat_layout.targets.gpu.kernels.counted_places import PARTS, counted_in_parts, counted_places
 from eqsat_layout.targets.gpu.kernels.independent_loops import IndependentLoops, independent_loops
 from eqsat_layout.targets.gpu.kernels.owners import owned
-from eqsat_layout.targets.gpu.kernels.shared_loops import SharedLoops, shared_loops
+from eqsat_layout.targets.gpu.kernels.shared_loops import SharedLoops, iterations, shared_loops
 from eqsat_layout.targets.gpu.kernels.work_groups import USUAL
 from eqsat_layout.targets.gpu.kernels.work_items import sequence
 from eqsat_layout.targets.schedules.accesses import as_int
@@ -156,7 +156,7 @@ def _statements(body: Any) -> list[Any]:
 def _launched(loops: Sequence[Any], body: Any) -> Any:
     """A work item for each iteration of all loops, the last one's side by side."""
     group, item = (tirx.Var(tag, "int32") for tag in _TAGS)
-    total = _total(loops) if loops else None
+    total = iterations(loops) if loops else None
     known = 1 if total is None else as_int(tvm.sym.Analyzer().simplify(total))
     size = USUAL.size(known) if known != 0 else 1
     flat = group.astype("int64") * size + item.astype("int64")
@@ -172,11 +172,7 @@ def _launched_in_groups(loops: Sequence[Any], shared: SharedLoops) -> Any:
     """A group for each iteration of all loops."""
     group = tirx.Var(_TAGS[0], "int32")
     body = _placed(loops, shared.body, group.astype("int64"))
-    return _in_threads(group, _total(loops), shared.item, shared.items, body)
-
-
-def _total(loops: Sequence[Any]) -> Any:
-    return math.prod((loop.extent for loop in loops), start=tirx.IntImm("int64", 1))
+    return _in_threads(group, iterations(loops), shared.item, shared.items, body)
 
 
 def _placed(loops: Sequence[Any], body: Any, flat: Any) -> Any:

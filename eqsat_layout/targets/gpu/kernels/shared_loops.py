@@ -23,7 +23,7 @@ from eqsat_layout.errors import Refused
 from eqsat_layout.targets.gpu.kernels.independent_loops import analyzer_of, let_values, touches_memory_by_address
 from eqsat_layout.targets.gpu.kernels.work_items import sequence
 from eqsat_layout.targets.schedules.accesses import as_int
-from eqsat_layout.tir.structural import changed_loop, nodes_of, substitute
+from eqsat_layout.tir.structural import changed_loop, is_one_of, nodes_of, substitute
 
 MOST_ITEMS: Final = 128
 """Work items of a group: what meets at a barrier (assumed)."""
@@ -139,13 +139,13 @@ class _Group:
 
     def _stored(self, statement: Any) -> list[Any]:
         """Stores to what all work items see."""
-        return [one for one in nodes_of(statement, tirx.BufferStore) if not _is_in(one.buffer, self._private)]
+        return [one for one in nodes_of(statement, tirx.BufferStore) if not is_one_of(one.buffer, self._private)]
 
     def _keeps(self, statement: Any) -> bool:
         """It changes variables that are read elsewhere, of which each work item has its own."""
         own = [one.buffer for one in nodes_of(statement, tirx.AllocBuffer)]
-        kept = [one.buffer for one in nodes_of(statement, tirx.BufferStore) if _is_in(one.buffer, self._private)]
-        return not all(_is_in(one, own) for one in kept)
+        kept = [one.buffer for one in nodes_of(statement, tirx.BufferStore) if is_one_of(one.buffer, self._private)]
+        return not all(is_one_of(one, own) for one in kept)
 
     def _has_shared(self, statement: Any) -> bool:
         """A loop inside of it can be dealt out, or a variable would not come out alike if one work item did it."""
@@ -162,7 +162,7 @@ class _Group:
                 break
             found.append(statement)
             statement = statement.body
-        return found if _most(_count(found)) >= _LEAST else []
+        return found if _most(iterations(found)) >= _LEAST else []
 
     def _is_free(self, loop: Any) -> bool:
         """Two iterations touch no common element of what is written, and change nothing that is kept."""
@@ -185,7 +185,7 @@ class _Group:
 
     def _dealt(self, loops: Sequence[Any]) -> Any:
         """Neighbours take neighbouring iterations."""
-        total = _count(loops)
+        total = iterations(loops)
         self.dealt.append(total)
         turn, flat = tirx.Var("turn", "int64"), tirx.Var("flat", "int64")
         left: Any = flat
@@ -208,7 +208,7 @@ def _both(condition: Any, other: Any) -> Any:
     return other if condition is None else tirx.And(condition, other)
 
 
-def _count(loops: Sequence[Any]) -> Any:
+def iterations(loops: Sequence[Any]) -> Any:
     """The iterations of all loops together."""
     return math.prod((loop.extent.astype("int64") for loop in loops), start=tirx.IntImm("int64", 1))
 
@@ -260,7 +260,7 @@ def _accesses(statement: Any, bound: Any, buffers: Sequence[Any], conditions: tu
         return bounds + _accesses(statement.body, bound, buffers, conditions)
     found = _loads(statement, bound, buffers, conditions)
     for store in nodes_of(statement, tirx.BufferStore):
-        if _is_in(store.buffer, buffers):
+        if is_one_of(store.buffer, buffers):
             at = tuple(substitute(index, bound) for index in store.indices)
             found.append(_Access(store.buffer, at, conditions, True))
     return found
@@ -270,7 +270,7 @@ def _loads(node: Any, bound: Any, buffers: Sequence[Any], conditions: tuple[Any,
     return [
         _Access(load.source, tuple(substitute(index, bound) for index in load.indices), conditions, False)
         for load in nodes_of(node, tvm.ir.TensorLoad)
-        if _is_in(load.source, buffers)
+        if is_one_of(load.source, buffers)
     ]
 
 
@@ -309,11 +309,7 @@ def _moves_alone(var: Any, inside: Sequence[Any], index: Any) -> bool:
 
 
 def _depends_on(index: Any, variables: Sequence[Any]) -> bool:
-    return any(_is_in(var, variables) for var in nodes_of(index, tirx.Var))
-
-
-def _is_in(buffer: Any, buffers: Sequence[Any]) -> bool:
-    return any(buffer.same_as(one) for one in buffers)
+    return any(is_one_of(var, variables) for var in nodes_of(index, tirx.Var))
 
 
 def _barrier() -> Any:

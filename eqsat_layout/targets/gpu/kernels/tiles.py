@@ -20,7 +20,7 @@ from eqsat_layout.targets.gpu.kernels.nests import Nest
 from eqsat_layout.targets.gpu.kernels.vectors import LANES, is_image
 from eqsat_layout.targets.gpu.kernels.work_items import ItemTile
 from eqsat_layout.targets.schedules.accesses import StageAccess, as_int
-from eqsat_layout.tir.structural import nodes_of, substitute
+from eqsat_layout.tir.structural import is_one_of, nodes_of, substitute
 
 _SIZES: Final = (2, 3, 4, 5, 6, 7, 8)
 """Of tiles along an axis."""
@@ -75,7 +75,7 @@ class _Model:
         if reduction is None:
             return [self._access(load.source, load.indices, {}) for load in nest.loads()], []
         if reduction is nest:
-            own = [load for load in nest.loads() if not any(load.source.same_as(b) for b in nest.buffers)]
+            own = [load for load in nest.loads() if not is_one_of(load.source, nest.buffers)]
             return [], [self._access(load.source, load.indices, {}) for load in own]
         (buffer,) = reduction.buffers
         at = nest.loads(buffer)[0].indices

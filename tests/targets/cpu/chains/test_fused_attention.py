@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from effort import IS_LONG
 from programs import program
-from targets.machines import AVX2, AVX512, NEON
+from targets.machines import AVX2, AVX512, NEON, built
 from tvm import relax
 
 from eqsat_layout.graph.legalize import legalize
@@ -117,7 +117,7 @@ def test_it_is_one_kernel_with_the_same_numbers(
     if name in AS_OTHERS and not IS_LONG:
         return
     inputs = arrays(*shapes)
-    got = run(build_scheduled(schedule_module(joined, AVX512), normalize_target()), *inputs)
+    got = run(built(schedule_module(joined, AVX512)), *inputs)
     np.testing.assert_allclose(got, unscheduled(mod, *inputs), rtol=1e-4, atol=1e-5)
 
 
@@ -135,7 +135,7 @@ def test_other_machines(
     joined = join_chains(mod, machine)
     assert kernels(joined) == 1
     inputs = arrays(*shapes)
-    got = run(build_scheduled(schedule_module(joined, machine), normalize_target()), *inputs)
+    got = run(built(schedule_module(joined, machine)), *inputs)
     np.testing.assert_allclose(got, unscheduled(mod, *inputs), rtol=1e-4, atol=1e-5)
 
 

@@ -10,20 +10,18 @@ import pytest
 from effort import tries
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from targets.machines import AVX2, AVX512, NEON
+from targets.machines import AVX2, AVX512, NEON, built
 from tvm import relax, te, tirx
 
 from eqsat_layout.graph.legalize import legalize
 from eqsat_layout.notes import Notes
 from eqsat_layout.passes.fuse import fuse
-from eqsat_layout.targets.cpu.build import build_scheduled
 from eqsat_layout.targets.cpu.chains.fused_tiles import schedule_fused_tiles
 from eqsat_layout.targets.cpu.chains.join_calls import join_chains
 from eqsat_layout.targets.cpu.model.chain import chain_of
 from eqsat_layout.targets.cpu.model.chain_model import ChainModel
 from eqsat_layout.targets.cpu.schedule import joined_primfunc, schedule_module
 from eqsat_layout.targets.cpu.single.simplify import simplified
-from eqsat_layout.targets.cpu.target import normalize_target
 from eqsat_layout.targets.schedules.stages import divisors, new_schedule, stages_of
 
 
@@ -85,7 +83,7 @@ def joined_of_two(run, unscheduled, arrays):
         assert len(calls_of(joined)) == 1
         scheduled = schedule_module(joined, AVX2)
         inputs = arrays(*shapes)
-        got = run(build_scheduled(scheduled, normalize_target()), *inputs)
+        got = run(built(scheduled), *inputs)
         np.testing.assert_allclose(got, unscheduled(mod, *inputs), atol=1e-4)
         return scheduled
 
@@ -107,7 +105,7 @@ def test_calls_become_one(run, unscheduled, arrays, machine):
     assert len(calls_of(joined)) == 1
     assert "T.parallel" in joined.script()
     inputs = arrays(*LARGE)
-    got = run(build_scheduled(schedule_module(joined, machine), normalize_target()), *inputs)
+    got = run(built(schedule_module(joined, machine)), *inputs)
     np.testing.assert_allclose(got, unscheduled(mod, *inputs), atol=1e-4)
 
 
@@ -130,7 +128,7 @@ def test_a_concat_is_part_of_the_pad_that_reads_it(run, unscheduled, arrays, mac
     joined = join_chains(mod, machine)
     assert len(calls_of(joined)) == 1
     inputs = arrays(*shapes)
-    got = run(build_scheduled(schedule_module(joined, machine), normalize_target()), *inputs)
+    got = run(built(schedule_module(joined, machine)), *inputs)
     np.testing.assert_allclose(got, unscheduled(mod, *inputs), atol=1e-4)
 
 
@@ -144,7 +142,7 @@ def test_equal_chains_are_joined_once(arrays, run, unscheduled):
     assert len(names) == 2
     assert len(set(names)) == 1
     inputs = arrays(*LARGE)
-    got = run(build_scheduled(schedule_module(joined, AVX2), normalize_target()), *inputs)
+    got = run(built(schedule_module(joined, AVX2)), *inputs)
     np.testing.assert_allclose(got, unscheduled(mod, *inputs), atol=1e-2)
 
 
@@ -161,7 +159,7 @@ def test_what_is_read_twice_stays(arrays, run, unscheduled):
     joined = join_chains(mod, AVX2)
     assert any(name.startswith("forth") for name in calls_of(joined))
     inputs = arrays(*LARGE)
-    got = run(build_scheduled(schedule_module(joined, AVX2), normalize_target()), *inputs)
+    got = run(built(schedule_module(joined, AVX2)), *inputs)
     np.testing.assert_allclose(got, unscheduled(mod, *inputs), atol=1e-4)
 
 
@@ -250,7 +248,7 @@ def test_calls_that_work_in_rows_become_one_kernel(make_module, run, arrays, mac
     x, mask = arrays(*shapes)
     mask = np.where(mask > 1, -math.inf, mask).astype("float32")
     mask[:, 7] = -math.inf
-    got = run(build_scheduled(schedule_module(joined, machine), normalize_target()), x, mask)
+    got = run(built(schedule_module(joined, machine)), x, mask)
     power = np.exp(np.delete(x + mask, 7, axis=1))
     np.testing.assert_allclose(np.delete(got, 7, axis=1), power / power.sum(-1, keepdims=True), rtol=1e-4, atol=1e-30)
     assert not got[:, 7].any()
@@ -267,7 +265,7 @@ def test_rows_that_something_else_reads_are_kept(make_module, run, arrays, unsch
     joined = join_chains(mod, AVX2)
     assert len(calls_of(joined)) > 1
     (x,) = arrays(shape)
-    got = run(build_scheduled(schedule_module(joined, AVX2), normalize_target()), x)
+    got = run(built(schedule_module(joined, AVX2)), x)
     np.testing.assert_allclose(got, unscheduled(mod, x), rtol=1e-4)
 
 
@@ -371,7 +369,7 @@ def test_nests_of_any_tile(run, arrays, count, tiles, width, lanes, padding, tur
             output = builder.emit_output(call)
         builder.emit_func_output(output)
     inputs = arrays(*shapes)
-    got = run(build_scheduled(builder.get(), normalize_target()), *inputs)
+    got = run(built(builder.get()), *inputs)
     x, b, a = inputs
     x[:turned] -= 1
     padded = np.pad(x, [(0, 0), (padding, padding), (0, 0), (0, 0)])

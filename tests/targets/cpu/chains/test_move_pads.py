@@ -8,18 +8,17 @@ import tvm
 from effort import tries
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from targets.machines import AVX512, NEON
+from targets.machines import AVX512, NEON, built
 from tvm import relax, te, tirx
 
 from eqsat_layout.graph.legalize import legalize
 from eqsat_layout.notes import Notes
 from eqsat_layout.passes.fuse import fuse
-from eqsat_layout.targets.cpu.build import build_scheduled
+from eqsat_layout.soundness.programs.check import unscheduled_library
 from eqsat_layout.targets.cpu.chains.join_calls import join_chains
 from eqsat_layout.targets.cpu.chains.move_pads import pads_first
 from eqsat_layout.targets.cpu.model.chain import chain_of
 from eqsat_layout.targets.cpu.schedule import schedule_module
-from eqsat_layout.targets.cpu.target import normalize_target
 from eqsat_layout.targets.schedules.stages import new_schedule, stages_of
 
 nn, op = relax.op.nn, relax.op
@@ -75,7 +74,7 @@ def function_of(body, *shapes, dtype="float32"):
 
 
 def result_of(func, inputs):
-    library = tvm.compile(tvm.IRModule({"main": func.with_attr("global_symbol", "main")}), tvm.target.Target("llvm"))
+    library = unscheduled_library({"main": func})
     out = tvm.runtime.tensor(np.full([int(e) for e in func.params[-1].ty.shape], np.nan, "float32"))
     library["main"](*map(tvm.runtime.tensor, inputs), out)
     return out.numpy()
@@ -158,5 +157,5 @@ def test_expansion_depthwise_and_projection_are_one_kernel(make_module, unschedu
     functions = [f for f in joined.functions.values() if isinstance(f, tirx.PrimFunc)]
     assert len(functions) == 1
     inputs = arrays(*shapes)
-    got = run(build_scheduled(schedule_module(joined, machine), normalize_target()), *inputs)
+    got = run(built(schedule_module(joined, machine)), *inputs)
     np.testing.assert_allclose(got, unscheduled(legalize(mod), *inputs), atol=1e-3)

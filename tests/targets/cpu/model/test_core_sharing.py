@@ -11,16 +11,14 @@ import tvm_ffi
 from effort import tries
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from targets.machines import AVX512
+from targets.machines import AVX512, built
 from tvm import relax, tirx
 
 from eqsat_layout.graph.legalize import legalize
 from eqsat_layout.notes import Notes
 from eqsat_layout.passes.fuse import fuse
-from eqsat_layout.targets.cpu.build import build_scheduled
 from eqsat_layout.targets.cpu.model.core_sharing import pieces_of, shared_tiles
 from eqsat_layout.targets.cpu.schedule import schedule_module
-from eqsat_layout.targets.cpu.target import normalize_target
 from eqsat_layout.targets.schedules.accesses import StageAccess
 from eqsat_layout.targets.schedules.stages import new_schedule, stages_of
 from eqsat_layout.tir.structural import substitute
@@ -144,5 +142,5 @@ def test_every_element_is_computed(make_module, unscheduled, run, arrays, body, 
     else:
         shapes = (1, 1, *size, 16), (3, 1, window, window, 16, 16)
     mod, inputs = make_module(body, *shapes), arrays(*shapes)
-    got = run(build_scheduled(scheduled(mod, cores), normalize_target()), *inputs)
+    got = run(built(scheduled(mod, cores)), *inputs)
     np.testing.assert_allclose(got, unscheduled(legalize(mod), *inputs), atol=1e-3)

@@ -1,0 +1,103 @@
+"""Where in memory neighbouring elements of a result are read and written.
+
+In: a computation, its accesses and formats. Out: the variable that lanes run along, and how far addresses move with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from eqsat_layout.maps import Format
+from eqsat_layout.tir.affine import Affine
+from eqsat_layout.tir.computation import Access, Block, Computation, assumed_size
+
+
+def format_of(computation: Computation, access: Access, formats: dict[int, Format | None]) -> Format | None:
+    """The format of a buffer; that of an internal one is its source's, where it is a copy axis by axis (a pad)."""
+    buffer = access.buffer
+    while buffer not in formats:
+        writer = next((b for b in computation.blocks if any(w.buffer == buffer for w in b.writes)), None)
+        if writer is None or len({r.buffer for r in writer.reads}) != 1:
+            return None
+        read, written = writer.reads[0], writer.writes[0]
+        if [axis_of(writer, i) for i in read.indices] != [axis_of(writer, i) for i in written.indices]:
+            return None
+        buffer = read.buffer
+    return formats[buffer]
+
+
+def axis_of(block: Block, index: object) -> int | None:
+    return index.shift_of(block.extents) if isinstance(index, Affine) else None
+
+
+def lane_step(block: Block, write: Access, fmt: Format) -> tuple[int, int, int] | None:
+    """The variable that neighbouring elements of the result differ in: its number, its step, and how many there are."""
+    digits = [d for d in fmt.index_map.flat_digits if d.extent != 1]
+    if not digits:
+        return None
+    digit = digits[-1]
+    variable = axis_of(block, write.indices[digit.axis])
+    if variable is None:
+        return None
+    return variable, digit.stride, assumed_size(digit.extent)
+
+
+def address_step(block: Block, read: Access, fmt: Format, variable: int, stride: int, steps: int) -> int | None:
+    """Elements by which the address of ``read`` moves in ``steps`` lanes; ``None`` where it can't be told."""
+    reached: list[int] = []
+    for index in read.indices:
+        if isinstance(index, Affine):
+            reached.append(_value(index, variable, stride * steps))
+        elif variable in index.iters:
+            return None
+        else:
+            reached.append(0)  # wherever it is, it stays there
+    return _address(fmt, reached)  # it starts at 0, with all variables
+
+
+def _value(index: Affine, variable: int, point: int) -> int:
+    """The index where ``variable`` is ``point`` and all others are 0; constants only shift it and are left out."""
+    total = 0
+    for weight, axis, stride, extent in index.terms:
+        if axis == variable:
+            value = point // stride
+            total += weight * (value % extent if isinstance(extent, int) and extent else value)
+    return total
+
+
+def _address(fmt: Format, index: Sequence[int]) -> int:
+    address = 0
+    for digit in fmt.index_map.flat_digits:
+        extent = assumed_size(digit.extent)
+        address = address * extent + (index[digit.axis] // digit.stride % extent if extent else 0)
+    return address
+
+
+def variables_of(read: Access) -> set[int]:
+    return {variable for index in read.indices if isinstance(index, Affine) for variable in index.iters}
+
+
+def slides(read: Access, variable: int) -> bool:
+    """The lanes run along an index that adds variables, as that of a sliding window does."""
+    return any(isinstance(index, Affine) and len(index.iters) > 1 and variable in index.iters for index in read.indices)
+
+
+def slides_along_vectors(
+    computation: Computation, operands: Sequence[Format | None], results: Sequence[Format | None]
+) -> bool:
+    """Some window of a contraction moves along what is contiguous, in an operand or the result, as far as their formats
+    are known: vectors at a border are partly in the padding."""
+    formats = dict(zip(computation.operands, operands, strict=True))
+    formats |= dict(zip(computation.results, results, strict=True))
+    for block in computation.blocks if computation.is_contraction else ():
+        written = format_of(computation, block.writes[0], formats) if len(block.stores) == 1 else None
+        step = None if written is None else lane_step(block, block.writes[0], written)
+        for read in block.reads:
+            if step is not None and slides(read, step[0]):
+                return True
+            fmt = format_of(computation, read, formats)
+            digits = [] if fmt is None else [d for d in fmt.index_map.flat_digits if d.extent != 1]
+            index = read.indices[digits[-1].axis] if digits else None
+            if isinstance(index, Affine) and sum(block.extents[i] != 1 for i in index.iters) > 1:
+                return True
+    return False
