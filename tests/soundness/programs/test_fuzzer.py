@@ -220,7 +220,7 @@ def test_an_unsound_rule_is_found_and_the_program_shrunk(tmp_path: Path) -> None
     bad.write_text(BAD_RULE)
     ask = asks(bad)
     failed = next(outcome for seed in small_programs("R.nn.relu(") if (outcome := ask(None, seed)).kind == FAILED)
-    smallest = shrunk(failed, SEED, until_smaller(ask, failed, times=2), seconds=300)
+    smallest = shrunk(failed, SEED, until_smaller(ask, failed, times=2), tries=300)
     assert smallest.kind == FAILED
     assert smallest.why == failed.why
     assert len(smallest.record) < len(failed.record)
