@@ -201,7 +201,8 @@ def _scaled_weights(norm: _Norm, call: Any, axis: int) -> Any:
         made = wide.astype(weights.dtype)
         others = tuple(axis for axis in range(weights.ndim) if axis != channels % weights.ndim)
         largest, lost = (np.abs(one).max(axis=others, initial=0) for one in (wide, made - wide))
-    has_all = bool((lost <= np.spacing(np.ones((), weights.dtype)) * largest).all())  # not where a number is infinite or none
+    step = np.spacing(np.ones((), weights.dtype))
+    has_all = bool((lost <= step * largest).all())  # not where a number is infinite or none
     return _constant(made, weights.dtype) if has_all else None
 
 
