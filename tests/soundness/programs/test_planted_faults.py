@@ -88,7 +88,7 @@ def test_constants_of_two_regions_are_taken_for_one_another(monkeypatch: pytest.
         attrs = made.module["main"].attrs
         return "layer_twice" in made.kinds and len(attrs.get(FROZEN_ATTRIBUTE, {})) > 1
 
-    found(optimize, has, "normal numbers", begin=500)
+    found(optimize, has, "normal numbers", begin=1190)
 
 
 def test_an_attribute_is_forgotten() -> None:
