@@ -59,7 +59,7 @@ def is_strict() -> bool:
 def first_line(error: BaseException) -> str:
     """What an exception says, in one line: its type where it says nothing."""
     kind, said = type(error).__name__, first_of(str(error))
-    return f"{kind}: {said}" if said else kind
+    return said if said.startswith(f"{kind}: ") else f"{kind}: {said}" if said else kind
 
 
 def said_by(error: BaseException) -> str:
@@ -68,8 +68,12 @@ def said_by(error: BaseException) -> str:
 
 
 def first_of(text: str) -> str:
-    """The first line that says something: rows of carets, under what a compiler points at, say nothing."""
-    return next((line.strip() for line in text.splitlines() if line.strip(" \t^~-")), "")
+    """The first line that says something: rows of carets, under what a compiler points at, say nothing.
+
+    Behind a traceback, as TVM puts it in front of what was raised in a thread, that is the last line.
+    """
+    lines = [line.strip() for line in text.splitlines() if line.strip(" \t^~-")]
+    return lines[-1 if lines[0].startswith("Traceback (") else 0] if lines else ""
 
 
 def last_of(text: str) -> str:

@@ -26,6 +26,8 @@ _STEPS, _STEPS_EACH = 1_000, 10
 """A fact that goes through the whole program takes a few steps for an op and for an operand."""
 
 _SECONDS_OF_USER_RULES: Final = 60.0
+_LATE: Final = 20
+"""Times as long as it may work, a rehearsal may take altogether, on a machine that does much else."""
 _UNKNOWN_MEMORY: Final = 4096.0
 _MEGABYTE: Final = 1 << 20
 
@@ -122,29 +124,30 @@ class Budget:
 def rehearse(action: Callable[[], object], budget: Budget, share: float = 1.0) -> str | None:
     """Whether ``action`` ends within this share of the time and all memory that is left.
 
-    It is done in a copy of this process, and has no effect here. None if it ends, in words the limit that it hits if
-    not. Without ``fork``, or with threads that a copy would not have, nothing is tried. An action that fails with an
-    error of its own is said to end: it will fail here too.
+    It is done in a copy of this process, whose own time on the processor counts, and has no effect here. None if it
+    ends, in words the limit that it hits if not. Without ``fork``, or with threads that a copy would not have, nothing
+    is tried. An action that fails with an error of its own is said to end: it will fail here too.
     """
     if not hasattr(os, "fork") or os.environ.get("RAYON_NUM_THREADS", "1") != "1":
         return None
     reading, writing = os.pipe()
+    left = budget.seconds_left * share
+    seconds = None if left == math.inf else max(math.ceil(left), 1)
     child = os.fork()
     if not child:
-        _be_the_copy(action, writing, budget.megabytes_left)
+        _be_the_copy(action, writing, budget.megabytes_left, seconds)
     os.close(writing)
     try:
-        left = budget.seconds_left * share
-        ready, _, _ = select.select([reading], [], [], None if left == math.inf else max(left, 0.01))
+        ready, _, _ = select.select([reading], [], [], seconds and seconds * _LATE)
         ended = bool(ready) and os.read(reading, 1) == b"1"
     finally:
         os.close(reading)
         os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-    return None if ended else budget.died(is_late=not ready)
+        status = os.waitpid(child, 0)[1]
+    return None if ended else budget.died(is_late=not ready or os.WTERMSIG(status) == signal.SIGXCPU)
 
 
-def _be_the_copy(action: Callable[[], object], writing: int, megabytes: float) -> None:
+def _be_the_copy(action: Callable[[], object], writing: int, megabytes: float, seconds: int | None) -> None:
     """Never comes back, and says nothing but that it has done it."""
     try:
         with open(os.devnull, "wb") as nothing:
@@ -152,6 +155,8 @@ def _be_the_copy(action: Callable[[], object], writing: int, megabytes: float) -
         size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (size + int(max(megabytes, 1) * _MEGABYTE),) * 2)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        if seconds is not None:
+            resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
     except (OSError, ValueError):
         pass
     try:

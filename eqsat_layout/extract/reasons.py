@@ -21,8 +21,8 @@ from eqsat_layout.extract.solver.problem import ENode, ExtractionError, Problem,
 from eqsat_layout.graph.steps import ConstantUse, Convert, Given, Run, Step, Steps
 from eqsat_layout.maps import Format
 
-_SECONDS = 2.0
-"""For the question what one copy saves; beyond, the answer is a bound."""
+_STATES = 1_000
+"""Of the solver, for the question what one copy saves; beyond, the answer is a bound, the same on every machine."""
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ class Reasons:
         classes = list(self._selection.problem.classes)
         classes[alias_class] = changed
         try:
-            return solve(Problem(tuple(classes), self._selection.problem.goals), time_limit=_SECONDS).cost
+            return solve(Problem(tuple(classes), self._selection.problem.goals), max_states=_STATES).cost
         except ExtractionError:
             return None
 

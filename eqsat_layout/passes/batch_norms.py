@@ -187,7 +187,7 @@ def _is_constant_norm(call: Any) -> bool:
 
 def _scaled_weights(norm: _Norm, call: Any, axis: int) -> Any:
     """The weights of the convolution or product ``call``, whose result has its channels along ``axis``, times the
-    scale; ``None`` where it has no such weights."""
+    scale; ``None`` where it has no such weights, or where they would be infinite or lose bits."""
     channels = _channels_of_weights(call, axis)
     if channels is None or len(call.args) != 2 or not isinstance(call.args[1], ir.GenericConst):
         return None
@@ -196,8 +196,14 @@ def _scaled_weights(norm: _Norm, call: Any, axis: int) -> Any:
         return None  # the groups of a transposed convolution share their names of output channels
     shape = [1] * weights.ndim
     shape[channels] = -1
-    scale = norm.scale.reshape(shape).astype(np.promote_types(weights.dtype, np.float32))
-    return _constant(weights * scale, weights.dtype)
+    with np.errstate(all="ignore"):
+        wide = weights.astype("float64") * norm.scale.reshape(shape)
+        made = wide.astype(weights.dtype)
+        others = tuple(axis for axis in range(weights.ndim) if axis != channels % weights.ndim)
+        largest, lost = (np.abs(one).max(axis=others, initial=0) for one in (wide, made - wide))
+    step = np.spacing(np.ones((), weights.dtype))
+    has_all = bool((lost <= step * largest).all())  # not where a number is infinite or none
+    return _constant(made, weights.dtype) if has_all else None
 
 
 def _channels_of_weights(call: Any, axis: int) -> int | None:

@@ -251,3 +251,21 @@ def test_a_convolution_whose_size_is_matched_stays_as_it_is() -> None:
     folded = fold_batch_norms(builder.get())
     (own,) = [call for call in nodes_of(folded["main"], tvm.ir.Call) if str(call.op.name) == "relax.nn.conv2d"]
     np.testing.assert_array_equal(own.args[1].value.numpy(), weight.value.numpy())
+
+
+@pytest.mark.parametrize(("weight", "gamma", "variance"), [(1e-3, 1e-3, 1.0), (200.0, 2.0, 0.0), (1.0, 1.0, -1.0)])
+def test_weights_that_would_lose_bits_or_be_infinite_stay(weight: float, gamma: float, variance: float) -> None:
+    """In half precision they were 0 or infinite where the program's results are ordinary numbers."""
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((1, 4, 5), "float16"))
+    weights = np.full((CHANNELS, 4, 1), weight, "float16")
+    norms = [relax.const(np.full(CHANNELS, one, "float16")) for one in (gamma, 0.0, 0.0, variance)]
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            y = builder.emit(op.nn.conv1d(x, relax.const(weights)))
+            item = builder.emit(builder.emit(op.nn.batch_norm(y, *norms, axis=1, training=False))[0])
+            out = builder.emit_output(item)
+        builder.emit_func_output(out)
+    folded = fold_batch_norms(builder.get())
+    given = folded["main"].body.blocks[0].bindings[0].value.args[1].value.numpy()
+    np.testing.assert_array_equal(given, weights)

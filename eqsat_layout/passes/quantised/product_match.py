@@ -69,8 +69,11 @@ def _checked(call: Any, data: Quantised, weights: Quantised) -> ByteProduct:
     low, high = BYTE_RANGES[str(data.values.ty.dtype)]
     if isinstance(data.zero, int) and not low <= data.zero <= high:
         raise Refused("a zero that is no such byte")
-    if any(axes.padding) and not data.has_known_zero and not has_known_windows(call):
-        raise Refused("zeros that are not known around data whose size is not")
+    if any(axes.padding) and not data.has_known_zero:
+        if not has_known_windows(call):
+            raise Refused("zeros that are not known around data whose size is not")
+        if str(data.zero.ty.dtype) != str(data.values.ty.dtype):
+            raise Refused("a zero that the data may not hold around them")
     numbers, channels = _in_words(numbers, axes)
     others = tuple(axis for axis in range(numbers.ndim) if axis != axes.outputs)
     if int(np.abs(numbers).sum(axis=others).max()) * 2 * _LARGEST_BYTE > _LARGEST_SUM:

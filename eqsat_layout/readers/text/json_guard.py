@@ -18,6 +18,7 @@ from tvm_ffi import core
 
 from eqsat_layout.readers.guards.calls import UnsafeCallError, check_calls
 from eqsat_layout.readers.guards.operands import UnsafeOperandsError, check_operands
+from eqsat_layout.readers.guards.stored_tensors import is_stored_tensor
 from eqsat_layout.readers.text.script_words import OWN_FUNCTIONS
 
 LARGEST: Final = 4 << 30
@@ -33,12 +34,12 @@ _FACTOR: Final = 1000
 _ROOTS: Final = ("ir.IRModule", "relax.expr.Function", "ffi.Map")
 _NUMBERS: Final[Mapping[str, tuple[type, ...]]] = {"int": (int,), "bool": (bool,), "float": (int, float)}
 _LISTS: Final = frozenset(("ffi.Array", "ffi.List", "ffi.Map", "ffi.Dict"))
-_TEXTS: Final = frozenset(("ffi.String", "ffi.SmallStr", "ffi.Bytes", "ffi.SmallBytes", "DataType", "ffi.Tensor"))
+_TEXTS: Final = frozenset(("ffi.String", "ffi.SmallStr", "ffi.Bytes", "ffi.SmallBytes", "DataType"))
 _SHAPES: Final = frozenset(("ffi.Shape", "Device"))
 _BIG: Final = re.compile(r"-?\d{1,40}")
 """An integer that 64 bits do not hold, as text."""
 
-_DATA: Final = frozenset(("None", "ffi.BigInt", *_NUMBERS, *_LISTS, *_TEXTS, *_SHAPES))
+_DATA: Final = frozenset(("None", "ffi.BigInt", "ffi.Tensor", *_NUMBERS, *_LISTS, *_TEXTS, *_SHAPES))
 _NAMED: Final = frozenset(("ir.Op", "ir.EnvFunc", "ir.SourceName", "target.TargetKind", "tirx.Axis"))
 """Written as a name, which TVM looks up."""
 
@@ -115,6 +116,8 @@ def _check_data(kind: str, data: Any, number: int) -> None:
         fits = isinstance(data, str) and _BIG.fullmatch(data) is not None
     elif kind in _NUMBERS:
         fits = _fits(kind, data)
+    elif kind == "ffi.Tensor":
+        fits = isinstance(data, str) and is_stored_tensor(data)
     elif kind in _TEXTS:
         fits = isinstance(data, str)
     else:

@@ -21,7 +21,7 @@ from eqsat_layout.errors import EqsatError
 from eqsat_layout.soundness.programs.choices import Choices
 from eqsat_layout.soundness.programs.generator import make_program
 from eqsat_layout.soundness.programs.outcomes import FAILED, ProgramFailure, ProgramOutcome, ProgramReport, Progress
-from eqsat_layout.soundness.programs.shrink import shrunk
+from eqsat_layout.soundness.programs.shrink import TRIES, shrunk
 from eqsat_layout.soundness.programs.trial import check, is_device
 from eqsat_layout.system.sigint import start_without_sigint
 
@@ -34,6 +34,8 @@ PATIENCE_WITH_TARGETS: Final = 300.0
 """The same where it is compiled for a target: a simulator is compiled first."""
 IMPATIENCE: Final = 6.0
 """The same while a program that hangs is made smaller."""
+TRIES_OF_HANGS: Final = 12
+"""Programs that are tried for a smaller one that hangs."""
 _IDLE: Final = 0.01
 """Share of the processor below which a process does nothing."""
 _ENVIRONMENT: Final = {"TVM_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
@@ -146,8 +148,9 @@ class _Fuzzing:
             self._known |= {outcome.why} if is_new else set()
         if is_new:  # one of a kind is made smaller, and shown
             usual = worker.patience
-            worker.patience = IMPATIENCE if outcome.why == _HANGS else usual
-            smallest = shrunk(outcome, seed, worker.ask)
+            hangs = outcome.why == _HANGS
+            worker.patience = IMPATIENCE if hangs else usual
+            smallest = shrunk(outcome, seed, worker.ask, TRIES_OF_HANGS if hangs else TRIES)
             worker.patience = usual
             failure = ProgramFailure(
                 seed, smallest.why, smallest.text, smallest.program, smallest.record, worker.target

@@ -32,8 +32,9 @@ def quantised(w: FunctionWriter, x: Any) -> Any:
     if not _may_be_bytes(w, x):
         return None
     data = _stood_for(w, x)
-    if len(shape) in _CONVOLUTIONS and w.choices.chance(60):
-        return _convolution(w, data, shape)
+    made = _convolution(w, data, shape) if len(shape) in _CONVOLUTIONS and w.choices.chance(60) else None
+    if made is not None:
+        return made
     whole = [axis for axis, extent in enumerate(shape) if isinstance(extent, int) and extent % _WORD == 0]
     if shape[-1] % _WORD and whole and w.choices.chance(70):  # along an axis that fills words of bytes
         data = w.emit(R.permute_dims(data, [*(a for a in range(len(shape)) if a != whole[0]), whole[0]]), rough=False)
@@ -62,9 +63,12 @@ def _stood_for(w: FunctionWriter, x: Any) -> Any:
         x = w.emit(R.quantize(wide, scale, zero, axis=0, out_dtype=dtype))
     else:
         zero = _zero(w, dtype)
-    if is_static(x) and choices.chance(35):  # known only where the program runs
-        zero = w.emit(choices.choice((R.max, R.min))(x))
-    if choices.chance(50):
+    is_other = False
+    if is_static(x) and choices.chance(50):  # known only where the program runs, and perhaps no such byte
+        is_other = choices.chance(30)
+        source = w.emit(R.astype(x, choices.choice(tuple(_BYTES))), rough=False) if is_other else x
+        zero = w.emit(choices.choice((R.max, R.min))(source))
+    if not is_other and choices.chance(50):
         return w.emit(R.dequantize(x, scale, zero, axis=0, out_dtype="float32"))
     number, own = (w.emit(R.astype(one, "float32"), rough=False) for one in (x, zero))
     return w.emit(R.multiply(w.emit(R.subtract(number, own), rough=False), scale))
@@ -121,4 +125,4 @@ def _convolution(w: FunctionWriter, x: Any, shape: tuple[Any, ...]) -> Any:
     return w.emit(made, grows=2)
 
 
-BYTE_KINDS: dict[Step, int] = {quantised: 5}
+BYTE_KINDS: dict[Step, int] = {quantised: 8}

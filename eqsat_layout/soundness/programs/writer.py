@@ -7,7 +7,7 @@ In: choices, and the steps that there are for a value. Out: the functions of a m
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -22,6 +22,8 @@ from eqsat_layout.tir.structural import is_one_of
 EXTENTS: Final = (1, 2, 3, 4, 6, 8)
 LARGEST: Final = 4000
 """Elements of a tensor."""
+_UNREAD: Final = 60
+"""Of a hundred values that nothing reads, so many are results: what is no result is not compared."""
 _MOST_GROWTH: Final = {"float32": 10, "float16": 3, "int32": 3, "int64": 3}
 """Products and long sums that a value may have behind it before it is squashed, so that it stays a number."""
 
@@ -117,6 +119,7 @@ class FunctionWriter:
         self.choices = self.module.choices
         self.name = self.module.fresh(self.name)
         self._known: dict[str, _Known] = {}
+        self._read: set[str] = set()
 
     def write(self, most: int) -> Any:
         """Writes the function in so many steps at most; gives its global variable."""
@@ -144,10 +147,14 @@ class FunctionWriter:
                 self._take_apart(whole)
             self._steps(most)
             inner = [v for v in self.values if not is_one_of(v, before)] or self.values[-1:]
-            chosen = [inner[-1], *self.choices.some(inner[:-1], 12)][:3]
+            read = [v for v in inner[:-1] if str(v.name) in self._read]
+            chosen = [inner[-1], *self._some_unread(inner[:-1]), *self.choices.some(read, 12)][:3]
             outputs = [self._output(value) for value in chosen]
         self.in_block = False
         self.values = [*before, *outputs[::-1]]
+
+    def _some_unread(self, values: Iterable[Any]) -> list[Any]:
+        return self.choices.some([v for v in values if str(v.name) not in self._read], _UNREAD)
 
     def _take_apart(self, whole: Any) -> None:
         for part in self.parts(whole):
@@ -194,7 +201,8 @@ class FunctionWriter:
         outputs = [v for v in self.values if not isinstance(v, relax.DataflowVar)]
         last = outputs[-1] if outputs else params[0]
         if not self.choices.chance(40):
-            return last
+            unread = self._some_unread(v for v in outputs[:-1] if not any(v.same_as(p) for p in params))
+            return relax.Tuple([last, *unread]) if unread else last
         more = [last, *self.choices.some(outputs[:-1] or list(params), 60)]
         if self.choices.chance(20):
             more.append(relax.Tuple([last, params[0]]))
@@ -204,9 +212,11 @@ class FunctionWriter:
         """Binds ``expr``. It rounds, unless it is said to be exact: ``rough=False``."""
         self.calls += 1
         variable = self.builder.emit(expr, f"v{self.calls}")
-        operands = [self.known(a) for a in getattr(expr, "args", [expr]) for a in _leaves(a)]
+        read = [leaf for a in getattr(expr, "args", [expr]) for leaf in _leaves(a)]
         if isinstance(expr, relax.TupleGetItem):
-            operands = [self.known(expr.tuple_value)]
+            read = [expr.tuple_value]
+        operands = [self.known(a) for a in read]
+        self._read.update(str(getattr(a, "name", "")) for a in read)
         if isinstance(expr, relax.Tuple | relax.TupleGetItem):
             rough = False
         is_float = not isinstance(variable.ty, relax.TensorType) or dtype_of(variable).startswith("float")

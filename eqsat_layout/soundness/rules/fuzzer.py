@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import Any
 
 from eqsat_layout.egraph.expressions import is_variable
-from eqsat_layout.egraph.limits import Limits
 from eqsat_layout.egraph.op_answers import OpAnswers
 from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.egraph.rule_lint import lint
@@ -25,7 +24,7 @@ from eqsat_layout.soundness.rules.host_answers import check_answers
 from eqsat_layout.soundness.rules.instances import Instances
 from eqsat_layout.soundness.rules.lexicon import Host, Lexicon
 from eqsat_layout.soundness.rules.made_rows import made_names
-from eqsat_layout.soundness.rules.matching import SECONDS, Matcher
+from eqsat_layout.soundness.rules.matching import MOST, Matcher
 from eqsat_layout.soundness.rules.model import Row, RuleModel
 from eqsat_layout.soundness.rules.questions import Questions
 from eqsat_layout.soundness.rules.random_model import make_model, make_narrow_model
@@ -102,7 +101,7 @@ class Fuzzer:
         self._base, self._seed, self._until_caught = base, seed, until_caught
         chosen = list(rules)
         self._is_users = host is OpAnswers and not any(is_own(rule.command) for rule in chosen)
-        limits = Limits(seconds=SECONDS) if self._is_users else None
+        limits = MOST if self._is_users else None
         self._matcher = Matcher(base, chosen, guards=not until_caught and len(chosen) <= FEW_RULES, limits=limits)
         self._questions = Questions(base, host)
         self._found = FuzzReport([], seed)

@@ -37,8 +37,9 @@ MOST_ROWS = 500
 MOST_TERMS = 10_000
 ENOUGH = 3
 """False merges that are looked for in one model."""
-SECONDS = 15.0
-"""In which somebody's rules have to find all their matches in one small model."""
+MOST = Limits(seconds=60.0, megabytes=200.0)
+"""What somebody's rules may take to find all their matches in one small model: memory, as a rule, the same on every
+machine; and time on the processor, as there are joins that find nothing."""
 _HANDLES = {"Tensor": "FuzzTensor", "Args": "FuzzArgs"}
 
 

@@ -193,6 +193,20 @@ def test_zeros_that_are_worked_out_around_data(dtype: str, channels: int, paddin
     checked(module_of((2, channels, 5, 6), body))
 
 
+@pytest.mark.parametrize(("dtype", "of_zero", "chosen"), [("uint8", "int8", op.min), ("int8", "uint8", op.max)])
+@pytest.mark.parametrize("padding", [0, 1])
+def test_zeros_that_are_no_such_byte(dtype: str, of_zero: str, chosen: Any, padding: int) -> None:
+    """The border held what is left of the zero in 8 bits."""
+
+    def body(emit: Emit, x: Any) -> Any:
+        zero = emit(chosen(emit(op.astype(x, of_zero))))
+        data = emit(op.subtract(emit(op.astype(x, "int32")), emit(op.astype(zero, "int32"))))
+        own = emit(op.astype(bytes_of(OUTPUTS, CHANNELS, 3, 3), "int32"))
+        return convolution(emit, data, own, padding=padding, out_dtype="int32")
+
+    checked(module_of((1, CHANNELS, 5, 6), body, dtype), products=0 if padding else 1)
+
+
 def test_bytes_with_other_readers() -> None:
     """A sum reads what the same bytes stand for; signed ones become unsigned for all of them."""
 

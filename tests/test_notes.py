@@ -1,0 +1,25 @@
+"""What is said of errors."""
+
+from __future__ import annotations
+
+import pytest
+
+from eqsat_layout.notes import first_line
+
+TRACEBACK = """Traceback (most recent call last):
+  File "expr.cc", line 1, in IntImm
+ValueError: literal 128 exceeds int8
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "ValueError"),
+        ("  ^~~~\nno such op\nat line 3", "ValueError: no such op"),
+        (TRACEBACK, "ValueError: literal 128 exceeds int8"),
+    ],
+)
+def test_an_error_in_one_line(text: str, said: str) -> None:
+    """A kernel that a process of its own could not build "can't be built: Traceback (most recent call last):"."""
+    assert first_line(ValueError(text)) == said
