@@ -20,6 +20,7 @@ from eqsat_layout.readers.onnx import (
     converter_fixes,
     halves,
     missing_ops,
+    of_sizes,
     pads,
     quantized,
     recurrent,
@@ -92,9 +93,6 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
         if (known := self._sizes.computed(op_name, inputs, attrs)) is not None:
             return known
         inputs = as_operands(self.bb, op_name, inputs)
-        positions = _counted(inputs) if op_name == "Range" else None
-        if positions is not None:
-            return self.bb.normalize(positions)
         if op_name == "Reshape" and (sizes := _reshaped_sizes(inputs)) is not None:
             return sizes
         if op_name == "Constant":
@@ -129,7 +127,9 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
         return halves.converted(self.bb, op_name, opset, inputs, converted)
 
     def _made_here(self, op_name: str, inputs: Any, attrs: Any, opset: int) -> Any:
-        """The result of an op that TVM's frontend does not take; None for others."""
+        """The result of a node that TVM's frontend does not take; None for others."""
+        if (made := of_sizes.converted(self.bb, op_name, inputs, attrs)) is not None:
+            return self.bb.normalize(made)
         if op_name == "NonMaxSuppression":
             return non_max_suppression(self.bb, inputs, attrs)
         if pads.is_of_sizes(op_name, inputs):
@@ -292,17 +292,6 @@ def _with_tensor(attributes: dict[str, Any]) -> dict[str, Any]:
     helper = importlib.import_module("onnx.numpy_helper")
     numbers = [np.asarray(attributes[name], kind) for name, kind in _NUMBERS.items() if name in attributes]
     return attributes | {"value": helper.from_array(numbers[0])} if numbers else attributes
-
-
-def _counted(inputs: Any) -> Any:
-    """``Range(0, n, 1)`` for a size ``n`` of the model: TVM's converter makes a new size of it, and what is added to
-    it has no known shape. None for others."""
-    start, limit, step = inputs
-    ends = [x.value.numpy() for x in (start, step) if isinstance(x, tvm.ir.GenericConst)]
-    counts = len(ends) == 2 and all(end.size == 1 and end.dtype == "int64" for end in ends)
-    if not counts or not isinstance(limit, tvm.ir.Var) or str(limit.ty) != "int64":
-        return None
-    return tvm.relax.op.arange(0, limit, 1, "int64") if [int(end.item()) for end in ends] == [0, 1] else None
 
 
 def _reshaped_sizes(inputs: Any) -> Any:
