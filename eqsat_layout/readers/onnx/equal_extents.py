@@ -36,7 +36,8 @@ def with_equal_extents(
 def agreeing(builder: relax.BlockBuilder, given: Any, apart: int | None = None) -> list[Any]:
     """``given``, tensors of known rank, with one expression for extents that must be equal, all but those of the axis
     ``apart``."""
-    found, shapes = list(given), [_shape(one) for one in given]
+    found: list[Any] = list(given)
+    shapes: list[Any] = [_shape(one) for one in given]
     if any(shape is None for shape in shapes):
         return found
     for at in range(1, len(found)):

@@ -16,6 +16,7 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_conver
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import first_line, said_by
 from eqsat_layout.readers.onnx import (
+    auto_pads,
     contrib,
     converter_fixes,
     halves,
@@ -32,6 +33,7 @@ from eqsat_layout.readers.onnx.graphs import ConstantBudget, OnnxNodeError, grap
 from eqsat_layout.readers.onnx.known_sizes import KnownSizes, as_operands, as_result
 from eqsat_layout.readers.onnx.suppression import non_max_suppression
 from eqsat_layout.readers.onnx.types import check_results
+from eqsat_layout.readers.onnx.versions import with_operands
 
 
 class Importer(ONNXGraphImporter):  # type: ignore[misc]
@@ -40,7 +42,7 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
         self.original_names: dict[Any, str] = {}
         self._given: set[Any] = set()
         self._is_inside = False
-        self._budget = ConstantBudget(opset, given)
+        self._budget = ConstantBudget(given)
         self._sizes = KnownSizes()
 
     def _convert_operator(self, op_name: str, inputs: Any, attrs: Any, opset: int) -> Any:
@@ -89,7 +91,7 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
             self._nodes[result.name] = as_result(self.bb, self._nodes[result.name])
 
     def _made(self, op_name: str, inputs: Any, attrs: Any, opset: int) -> Any:
-        self._budget.check(op_name, inputs, attrs)
+        self._budget.check(op_name, inputs, attrs, opset)
         if (known := self._sizes.computed(op_name, inputs, attrs)) is not None:
             return known
         inputs = as_operands(self.bb, op_name, inputs)
@@ -97,10 +99,12 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
             return sizes
         if op_name == "Constant":
             attrs = _with_tensor(attrs)
+        inputs, attrs, opset = with_operands(op_name, inputs, attrs, opset)
+        inputs, attrs = auto_pads.with_pads(self.bb, op_name, inputs, attrs)
         if (made := self._made_here(op_name, inputs, attrs, opset)) is not None:
             return made
-        if op_name == "Upsample":
-            return self._made("Resize", *resizes.as_resize(inputs, attrs), max(opset, _RESIZES_BY_PLACE))
+        if op_name == "Upsample" or (op_name == "Resize" and opset < resizes.BY_PLACE):
+            return self._made("Resize", *resizes.as_resize(inputs, attrs), max(opset, resizes.FULL))
         if op_name == "Resize":
             inputs, attrs = resizes.of_all_axes(inputs, attrs)
             if resizes.is_by_rows(inputs, attrs):
@@ -202,9 +206,6 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
 
 
 _OWN: Final = recurrent.KINDS | quantized.KINDS | {"If", "Constant"}
-
-_RESIZES_BY_PLACE: Final = 13
-"""The version of ``Resize`` that says where places lie."""
 
 _OF_SEQUENCES: Final = frozenset(
     [

@@ -20,6 +20,13 @@ _MOST: Final = 1 << 26
 """Numbers that say where the elements of a result lie, and how much each counts."""
 
 
+BY_PLACE: Final = 11
+"""The version of ``Resize`` that says where places lie; what was before means the same as ``Upsample``."""
+
+FULL: Final = 13
+"""The version of ``Resize`` whose operands may all be left out."""
+
+
 def as_resize(inputs: Any, attributes: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     """Inputs and attributes of the ``Resize`` that an ``Upsample`` is."""
     given = [*inputs, None]
