@@ -58,25 +58,27 @@ def test_the_first_version_of_resizes() -> None:
     np.testing.assert_array_equal(got[1], -np.sort(-doubled, -1)[..., :2])
 
 
-@pytest.mark.parametrize(("mode", "pads"), [("SAME_UPPER", [0, 0, 1, 1]), ("SAME_LOWER", [1, 1, 0, 0])])
-def test_pads_that_go_by_the_size_of_the_data(mode: str, pads: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("mode", "pads", "ops", "shape"),
+    [
+        ("SAME_LOWER", [1, 1, 0, 0], ["MaxPool", "AveragePool", "Conv"], ["b", 3, 8, 7]),
+        ("SAME_UPPER", [0, 0, 1, 1], ["MaxPool", "Conv"], ["b", 3, "h", "w"]),
+    ],
+)
+def test_pads_that_go_by_the_size_of_the_data(mode: str, pads: list[int], ops: list[str], shape: list[Any]) -> None:
     """TVM's pools round sizes down, and want numbers of the batch too; its convolutions want ``kernel_shape``."""
 
-    def model(ops: Sequence[str], shape: Sequence[Any], **border: Any) -> Any:
+    def model(**border: Any) -> Any:
         nodes = []
         for op in ops:
             own: dict[str, Any] = {} if op == "Conv" else {"kernel_shape": [3, 2]}
             nodes.append(onnx.helper.make_node(op, ["x", "w"][: 2 - len(own)], [op], strides=[2, 2], **own, **border))
         return model_of(nodes, shape, ops, {"w": WEIGHTS}, 17)
 
-    for ops, shape in (
-        (["MaxPool", "AveragePool", "Conv"], ["b", 3, 8, 7]),
-        (["MaxPool", "Conv"], ["b", 3, "h", "w"]),
-    ):
-        wanted = reference.ReferenceEvaluator(model(ops, shape, pads=pads)).run(None, {"x": IMAGE})
-        session = eqsat_layout.Session(model(ops, shape, auto_pad=mode), candidates=False)
-        for got, want in zip(session.run(None, {"x": IMAGE}), wanted, strict=True):
-            np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+    wanted = reference.ReferenceEvaluator(model(pads=pads)).run(None, {"x": IMAGE})
+    got = eqsat_layout.Session(model(auto_pad=mode), candidates=False).run(None, {"x": IMAGE})
+    for one, want in zip(got, wanted, strict=True):
+        np.testing.assert_allclose(one, want, rtol=1e-5, atol=1e-5)
 
 
 def test_nodes_that_stand_before_what_they_read() -> None:
