@@ -112,7 +112,7 @@ def _loaded(path: Path) -> Array:
             f"{path}: {getattr(error, 'strerror', None) or 'is no array as numpy.save writes it'}"
         ) from error
     if not isinstance(array, np.ndarray):
-        raise InputError(f"{path}: holds several arrays; give one file for each input")
+        raise InputError(f"{path}: is an archive of arrays; give each input a file of its own, as numpy.save writes it")
     return array
 
 

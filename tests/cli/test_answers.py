@@ -112,6 +112,8 @@ def test_run_compiles_a_model_and_says_what_does_not_fit(model: Path, library: P
     assert refused("run", library, "--input", f"x={x}") == "input 'x': expected float32 (n, 4), got float64 (2, 4)"
     assert "'x' is given twice" in refused("run", library, "--input", f"x={x}", "--input", f"x={x}")
     assert "no array as numpy.save" in refused("run", library, "--input", f"x={tmp_path / 'text.npy'}")
+    np.savez(tmp_path / "several.npz", x=np.zeros(2))
+    assert "is an archive of arrays" in refused("run", library, "--input", f"x={tmp_path / 'several.npz'}")
     assert "No such file" in refused("run", library, "--input", f"x={tmp_path / 'none.npy'}")
     assert "No such file" in refused("run", library, "--output", f"output0={tmp_path / 'a' / 'y.npy'}")
     assert "no input 'y'" in refused("run", library, "--shape", "y=1")

@@ -173,8 +173,6 @@ def check_meaning(op: str, inputs: Any, attributes: dict[str, Any]) -> None:
 
 def fixed_inputs(builder: relax.BlockBuilder, op: str, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
     """``inputs`` as the converter has to get them."""
-    if op == "Expand":
-        return type(inputs)(_expanded(inputs))
     if op == "RoiAlign" and attributes.get("coordinate_transformation_mode", b"half_pixel") == b"half_pixel":
         scale = float(attributes.get("spatial_scale", 1.0))
         if opset >= 16 and scale != 1.0:  # half a pixel of the map, not of the image, is taken off
@@ -217,7 +215,7 @@ def converted(builder: relax.BlockBuilder, op: str, inputs: Any, attributes: dic
         return _parts(builder, inputs[0], lengths, int(attributes.get("axis", 0)))
     if op == "MaxUnpool" and isinstance([*inputs, None][2], ir.GenericConst):
         return _unpooled(builder, inputs, convert)
-    if op == "Slice" and (made := sliced(builder, inputs, attributes)) is not None:
+    if op == "Slice" and (made := sliced(builder, inputs)) is not None:
         return made
     made = convert(inputs)
     return as_dtype(builder, made, str(inputs[2].ty.dtype)) if op == "OneHot" else made
@@ -291,15 +289,6 @@ def _shifted(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any
 
 def _is_whole(value: Any) -> bool:
     return isinstance(value.ty, relax.TensorType) and str(value.ty.dtype).startswith(("int", "uint"))
-
-
-def _expanded(inputs: Any) -> Any:
-    """A constant shape as the frontend takes one of symbolic data: of the same rank."""
-    data, shape = inputs[0], inputs[1]
-    if not isinstance(shape, tvm.ir.GenericConst) or all(isinstance(e, tirx.IntImm) for e in data.ty.shape):
-        return inputs
-    sizes = [int(size) for size in shape.value.numpy()]
-    return [data, relax.ShapeExpr([1] * (len(data.ty.shape) - len(sizes)) + sizes)]
 
 
 def _counted_from_the_start(builder: relax.BlockBuilder, inputs: Any) -> Any:

@@ -8,6 +8,7 @@ gives no shape to the result of such operands, and then to nothing that is made 
 from __future__ import annotations
 
 import importlib
+import operator
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
@@ -35,14 +36,15 @@ def with_equal_extents(
 def agreeing(builder: relax.BlockBuilder, given: Any, apart: int | None = None) -> list[Any]:
     """``given``, tensors of known rank, with one expression for extents that must be equal, all but those of the axis
     ``apart``."""
-    found, shapes = list(given), [_shape(one) for one in given]
+    found: list[Any] = list(given)
+    shapes: list[Any] = [_shape(one) for one in given]
     if any(shape is None for shape in shapes):
         return found
     for at in range(1, len(found)):
         for before in range(at):
             one, other = _agreed(shapes[before], shapes[at], apart)
             for place, shape in ((before, one), (at, other)):
-                if shape != shapes[place]:
+                if not all(map(operator.is_, shape, shapes[place])):  # ``==`` of expressions makes another one
                     found[place] = builder.match_cast(
                         builder.normalize(found[place]), relax.TensorType(shape, str(found[place].ty.dtype))
                     )
@@ -67,8 +69,9 @@ def _agreed(one: Any, other: Any, apart: int | None) -> tuple[list[Any], list[An
     for back in range(1, min(len(one), len(other)) + 1):
         first, second = one[-back], other[-back]
         is_apart = apart is not None and len(one) - back == apart
-        numbers = isinstance(first, tirx.IntImm) or isinstance(second, tirx.IntImm)
-        if is_apart or numbers or analyzer.can_prove_equal(first, second):
+        numbers = [int(extent) for extent in (first, second) if isinstance(extent, tirx.IntImm)]
+        spreads = apart is None and 1 in numbers
+        if is_apart or spreads or len(numbers) == 2 or analyzer.can_prove_equal(first, second):
             continue
         if not isinstance(first, tirx.Var):  # TVM takes a size that is made of itself for an equation to solve
             other[-back] = first

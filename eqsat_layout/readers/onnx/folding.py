@@ -2,23 +2,19 @@
 
 Exporters write ``x.reshape(n, -1)`` as Shape, Gather, Concat and Reshape; the frontend takes few of these as what they
 are. In: a model, and sizes for symbolic ones. Out: a model in which what does not depend on values is constant, by
-onnxscript, and by onnxruntime's inference of symbolic shapes where that is installed. Nodes that stay keep their names.
+onnxscript. Nodes that stay keep their names. What depends on open sizes: :mod:`eqsat_layout.readers.onnx.known_sizes`.
 """
 
 from __future__ import annotations
 
 import importlib
-import logging
 import math
 from collections.abc import Iterator
 from typing import Any, Final
 
 from eqsat_layout.errors import EqsatError
-from eqsat_layout.notes import first_line
 from eqsat_layout.readers.model import Sizes
 from eqsat_layout.readers.onnx.graphs import graphs_of
-
-_logger = logging.getLogger("eqsat_layout")
 
 LARGEST: Final = 1 << 20
 """Elements of what is computed here: shapes, indices and masks are smaller."""
@@ -38,18 +34,15 @@ _ORIGIN: Final = "pkg.onnxscript.optimizer.folded_from"
 def folded(model: Any, sizes: Sizes | None = None) -> Any:
     """``model`` with constant arithmetic done; the same object where there is none, or nothing is installed for it."""
     sized = _sized(model, sizes or {})
-    if not _computes(sized) or not _is_installed("onnxscript"):
+    if not _computes(sized) or not _folds():
         return sized
     _check_functions(sized)
-    result = _fold(sized)
-    if any(node.op_type == "Shape" for node in result.graph.node) and _is_installed("onnxruntime.tools"):
-        result = _fold(_with_symbolic_shapes(result))
-    return result
+    return _fold(sized)
 
 
-def _is_installed(package: str) -> bool:
+def _folds() -> bool:
     try:
-        importlib.import_module(package)
+        importlib.import_module("onnxscript")
     except ImportError:
         return False
     return True
@@ -158,16 +151,6 @@ def _scalar(ir: Any, value: Any) -> int | None:
     if constant is None or constant.size != 1 or len(constant.shape) != 0:
         return None
     return int(constant.numpy())
-
-
-def _with_symbolic_shapes(model: Any) -> Any:
-    """Shapes in terms of the symbols, on every value; the model as it is where they can't be inferred."""
-    inference = importlib.import_module("onnxruntime.tools.symbolic_shape_infer").SymbolicShapeInference
-    try:
-        return inference.infer_shapes(model, auto_merge=True)
-    except Exception as error:  # it asserts, and raises whatever it meets: without it less is folded
-        _logger.info("shapes of the ONNX graph are not inferred in terms of its symbols: %s", first_line(error))
-        return model
 
 
 def _check_functions(model: Any) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from heapq import heappop, heappush
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -42,6 +44,48 @@ class OnnxNodeError(EqsatError):
 def named(name: str, op: str) -> str:
     """How errors call a node."""
     return f"node {name!r} ({op})" if name else f"a node without a name ({op})"
+
+
+def in_order(model: Any) -> Any:
+    """``model``, each node of which reads what is made before it; a copy where that takes sorting. Tools that put casts
+    into models append them, and ONNX Runtime sorts. :class:`EqsatError` where no order will do."""
+    try:
+        check_order(model.graph)
+    except EqsatError:
+        ordered = type(model)()
+        ordered.CopyFrom(model)
+        _sort(ordered.graph)
+        check_order(ordered.graph)
+        return ordered
+    return model
+
+
+def _sort(graph: Any) -> None:
+    """By what nodes read, else as they stand; nodes that wait for themselves stand last."""
+    nodes = list(graph.node)
+    makers = {name: at for at, node in enumerate(nodes) for name in node.output if name}
+    waits = [0] * len(nodes)
+    readers: list[list[int]] = [[] for _ in nodes]
+    for at, node in enumerate(nodes):
+        inner = graphs_of(node)
+        for graph_inside in inner:
+            _sort(graph_inside)
+        for maker in {makers[name] for name in {*node.input, *chain(*map(names_read, inner))} if name in makers}:
+            waits[at] += 1
+            readers[maker].append(at)
+    ready = [at for at, count in enumerate(waits) if not count]
+    order = []
+    while ready:
+        at = heappop(ready)
+        order.append(at)
+        for reader in readers[at]:
+            waits[reader] -= 1
+            if not waits[reader]:
+                heappush(ready, reader)
+    order += [at for at, count in enumerate(waits) if count]
+    moved = [type(node).FromString(nodes[at].SerializeToString()) for at, node in zip(order, nodes, strict=True)]
+    del graph.node[:]
+    graph.node.extend(moved)
 
 
 def check_order(graph: Any, known: Iterable[str] = ()) -> None:
@@ -135,13 +179,12 @@ def bytes_given(model: Any) -> int:
 class ConstantBudget:
     """What the constants of one model may become while it is converted. ``given``: bytes of those that it has."""
 
-    def __init__(self, opset: int, given: int = 0) -> None:
-        self._opset = opset
+    def __init__(self, given: int = 0) -> None:
         self._most = self._left = MOST_COMPUTED + MOST_PER_GIVEN * given
 
-    def check(self, op: str, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> None:
+    def check(self, op: str, inputs: Sequence[Any], attributes: Mapping[str, Any], opset: int) -> None:
         """:class:`UnsafeTensorError` where a result would be huge; what ONNX can't tell beforehand passes."""
-        shapes = _shapes(op, inputs, attributes, self._opset)
+        shapes = _shapes(op, inputs, attributes, opset)
         for dtype, extents in shapes:
             check_extents(extents, len(extents), dtype, "its result")
         if all(given is None or _constant(given) is not None or _is_constant(given) for given in inputs):

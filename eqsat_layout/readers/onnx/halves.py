@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
+import tvm
 from tvm import ir, relax
 
-from eqsat_layout.errors import EqsatError
 from eqsat_layout.readers.layers.dtypes import as_dtype
 
 _HALVES: Final = ("float16", "bfloat16")
@@ -24,21 +24,29 @@ def converted(builder: relax.BlockBuilder, op: str, opset: int, inputs: Any, con
     wanted = _result_types(op, opset, inputs)
     if not wanted:
         return convert(inputs)
-    failed: Exception | None = None
     try:
         made = _normal(builder, convert(inputs))
+    except _OF_TYPES as error:
+        try:
+            made = _widened(builder, inputs, convert)
+        except _OF_TYPES as later:  # which is not about the types then
+            raise error from later
+    else:
         if all(want in (None, have) for have, want in zip(_types(made), wanted, strict=False)):
             return made
-    except EqsatError:
-        raise
-    except Exception as error:  # converters raise whatever they meet
-        failed = error
-    try:
-        wide = _normal(builder, convert(type(inputs)([_wide(builder, one) for one in inputs])))
-    except EqsatError:
-        raise
-    except Exception as error:
-        raise failed or error from error
+        made = _widened(builder, inputs, convert)
+    return _narrowed(builder, made, wanted)
+
+
+_OF_TYPES: Final = (TypeError, ValueError, AssertionError, NotImplementedError, tvm.error.InternalError)
+"""What converters and Relax raise of operands whose types they don't know."""
+
+
+def _widened(builder: relax.BlockBuilder, inputs: Any, convert: Callable[[Any], Any]) -> Any:
+    return _normal(builder, convert(type(inputs)([_wide(builder, one) for one in inputs])))
+
+
+def _narrowed(builder: relax.BlockBuilder, wide: Any, wanted: list[str | None]) -> Any:
     is_tuple = isinstance(wide, ir.Expr) and isinstance(wide.ty, ir.TupleType)
     if not is_tuple:
         return _as(builder, wide, wanted[0])

@@ -16,10 +16,12 @@ from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_conver
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import first_line, said_by
 from eqsat_layout.readers.onnx import (
+    auto_pads,
     contrib,
     converter_fixes,
     halves,
     missing_ops,
+    of_sizes,
     pads,
     quantized,
     recurrent,
@@ -31,6 +33,7 @@ from eqsat_layout.readers.onnx.graphs import ConstantBudget, OnnxNodeError, grap
 from eqsat_layout.readers.onnx.known_sizes import KnownSizes, as_operands, as_result
 from eqsat_layout.readers.onnx.suppression import non_max_suppression
 from eqsat_layout.readers.onnx.types import check_results
+from eqsat_layout.readers.onnx.versions import with_operands
 
 
 class Importer(ONNXGraphImporter):  # type: ignore[misc]
@@ -39,7 +42,7 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
         self.original_names: dict[Any, str] = {}
         self._given: set[Any] = set()
         self._is_inside = False
-        self._budget = ConstantBudget(opset, given)
+        self._budget = ConstantBudget(given)
         self._sizes = KnownSizes()
 
     def _convert_operator(self, op_name: str, inputs: Any, attrs: Any, opset: int) -> Any:
@@ -88,21 +91,20 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
             self._nodes[result.name] = as_result(self.bb, self._nodes[result.name])
 
     def _made(self, op_name: str, inputs: Any, attrs: Any, opset: int) -> Any:
-        self._budget.check(op_name, inputs, attrs)
+        self._budget.check(op_name, inputs, attrs, opset)
         if (known := self._sizes.computed(op_name, inputs, attrs)) is not None:
             return known
         inputs = as_operands(self.bb, op_name, inputs)
-        positions = _counted(inputs) if op_name == "Range" else None
-        if positions is not None:
-            return self.bb.normalize(positions)
         if op_name == "Reshape" and (sizes := _reshaped_sizes(inputs)) is not None:
             return sizes
         if op_name == "Constant":
             attrs = _with_tensor(attrs)
+        inputs, attrs, opset = with_operands(op_name, inputs, attrs, opset)
+        inputs, attrs = auto_pads.with_pads(self.bb, op_name, inputs, attrs)
         if (made := self._made_here(op_name, inputs, attrs, opset)) is not None:
             return made
-        if op_name == "Upsample":
-            return self._made("Resize", *resizes.as_resize(inputs, attrs), max(opset, _RESIZES_BY_PLACE))
+        if op_name == "Upsample" or (op_name == "Resize" and opset < resizes.BY_PLACE):
+            return self._made("Resize", *resizes.as_resize(inputs, attrs), max(opset, resizes.FULL))
         if op_name == "Resize":
             inputs, attrs = resizes.of_all_axes(inputs, attrs)
             if resizes.is_by_rows(inputs, attrs):
@@ -129,7 +131,9 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
         return halves.converted(self.bb, op_name, opset, inputs, converted)
 
     def _made_here(self, op_name: str, inputs: Any, attrs: Any, opset: int) -> Any:
-        """The result of an op that TVM's frontend does not take; None for others."""
+        """The result of a node that TVM's frontend does not take; None for others."""
+        if (made := of_sizes.converted(self.bb, op_name, inputs, attrs)) is not None:
+            return self.bb.normalize(made)
         if op_name == "NonMaxSuppression":
             return non_max_suppression(self.bb, inputs, attrs)
         if pads.is_of_sizes(op_name, inputs):
@@ -202,9 +206,6 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
 
 
 _OWN: Final = recurrent.KINDS | quantized.KINDS | {"If", "Constant"}
-
-_RESIZES_BY_PLACE: Final = 13
-"""The version of ``Resize`` that says where places lie."""
 
 _OF_SEQUENCES: Final = frozenset(
     [
@@ -292,17 +293,6 @@ def _with_tensor(attributes: dict[str, Any]) -> dict[str, Any]:
     helper = importlib.import_module("onnx.numpy_helper")
     numbers = [np.asarray(attributes[name], kind) for name, kind in _NUMBERS.items() if name in attributes]
     return attributes | {"value": helper.from_array(numbers[0])} if numbers else attributes
-
-
-def _counted(inputs: Any) -> Any:
-    """``Range(0, n, 1)`` for a size ``n`` of the model: TVM's converter makes a new size of it, and what is added to
-    it has no known shape. None for others."""
-    start, limit, step = inputs
-    ends = [x.value.numpy() for x in (start, step) if isinstance(x, tvm.ir.GenericConst)]
-    counts = len(ends) == 2 and all(end.size == 1 and end.dtype == "int64" for end in ends)
-    if not counts or not isinstance(limit, tvm.ir.Var) or str(limit.ty) != "int64":
-        return None
-    return tvm.relax.op.arange(0, limit, 1, "int64") if [int(end.item()) for end in ends] == [0, 1] else None
 
 
 def _reshaped_sizes(inputs: Any) -> Any:

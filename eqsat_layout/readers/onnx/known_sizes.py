@@ -12,13 +12,17 @@ from typing import Any, Final
 import numpy as np
 from tvm import ir, relax, sym, tirx
 
-from eqsat_layout.readers.onnx.size_arithmetic import MAKERS, SEVERAL, Ratio, Sizes, constant
+from eqsat_layout.readers.onnx import size_arithmetic, size_moves
+from eqsat_layout.readers.onnx.size_arithmetic import Ratio, Sizes, constant
+
+_MAKERS: Final = size_arithmetic.MAKERS | size_moves.MAKERS
 
 _DTYPES: Final = ("int64", "int32", "float32", "bool")
 
 
 _TAKEN_AS_THEY_ARE: Final = frozenset(
     [
+        "AffineGrid",
         "Cast",
         "CastLike",
         "Concat",
@@ -58,7 +62,7 @@ class KnownSizes:
         if not values or any(value.dtype != "int64" or value.elements.ndim > 1 for value in values):
             return None
         made = [_as_relax(value) for value in values]
-        return relax.Tuple(made) if op in SEVERAL else made[0]
+        return relax.Tuple(made) if op in size_moves.SEVERAL else made[0]
 
     def keep(self, op: str, inputs: Any, attributes: dict[str, Any], made: Any) -> None:
         """Notes the value of a tensor that was ``made``."""
@@ -72,12 +76,12 @@ class KnownSizes:
         """The values of the results; nothing where they are unknown, or contain no sizes."""
         if op == "Size":
             return _count(inputs[0])
-        if op not in MAKERS or not any(self._is_made_of_sizes(one) for one in inputs):
+        if op not in _MAKERS or not any(self._is_made_of_sizes(one) for one in inputs):
             return []
         values = [None if one is None else self._value(one) for one in inputs]
         if any(value is None and one is not None for value, one in zip(values, inputs, strict=True)):
             return []
-        made = MAKERS[op](attributes, *values)
+        made = _MAKERS[op](attributes, *values)
         return [] if made is None else [_simplified(one) for one in made]
 
     def _is_made_of_sizes(self, value: Any) -> bool:
@@ -154,14 +158,14 @@ def _are_numbers(elements: Any) -> bool:
 
 
 def _simplified(value: Sizes) -> Sizes:
-    """Sizes are not below 0."""
     made = np.empty(value.elements.shape, object)
     for at, one in np.ndenumerate(value.elements):
-        made[at] = one if isinstance(one, Ratio) else _simple(one)
+        made[at] = one if isinstance(one, Ratio) else simplified(one)
     return Sizes(value.dtype, made)
 
 
-def _simple(expression: Any) -> Any:
+def simplified(expression: Any) -> Any:
+    """An expression of sizes, which are not below 0."""
     analyzer = sym.Analyzer()
     for var in tirx.analysis.undefined_vars(expression):
         analyzer.bind(var, ir.Range.from_min_extent(tirx.IntImm("int64", 0), tirx.IntImm("int64", MOST_ELEMENTS)))

@@ -68,13 +68,13 @@ class _Writer:
     def _loop(self, node: Any, constants: Mapping[str, Any]) -> None:
         most, condition, *first = [*node.input, "", ""][: max(2, len(node.input))]
         body = node.attribute[0].g
-        own = _constants(self._onnx, body, body.node)
+        seen = {**constants, **_constants(self._onnx, body, body.node)}
         goes_on = body.output[0].name
         names = [value.name for value in body.input]
         source = {one.output[0]: one.input[0] for one in body.node if one.op_type == "Identity"}
         while goes_on in source:
             goes_on = source[goes_on]
-        stays = goes_on == names[1] or (goes_on in own and bool(own[goes_on].all()))
+        stays = goes_on == names[1] or (goes_on not in names and goes_on in seen and bool(seen[goes_on].all()))
         known = most in constants and (not condition or condition in constants)
         if not known or not stays:
             raise _refused(node, "that runs as often as is known at run time only is not done")
@@ -147,7 +147,7 @@ class _Writer:
             own = {name: f"{prefix}{turn}/{name}" for name in node.output if name}
             copied = self._graph.node.add()
             copied.CopyFrom(node)
-            _rename(copied, names)
+            _rename(copied, names, f"{prefix}{turn}/")
             names |= own
             copied.output[:] = [own.get(name, "") for name in node.output]
             if node.name:
@@ -204,14 +204,16 @@ def _constants(onnx: Any, graph: Any, nodes: Any) -> dict[str, Any]:
     return {name: onnx.numpy_helper.to_array(t) for name, t in tensors.items() if len(t.dims) < 2 and sum(t.dims) < 2}
 
 
-def _rename(node: Any, names: Mapping[str, str]) -> None:
-    """What a node, and the graphs in it, read of outside."""
+def _rename(node: Any, names: Mapping[str, str], prefix: str) -> None:
+    """What a node, and the graphs in it, read of outside; what these make gets the prefix, so that rounds differ."""
     node.input[:] = [names.get(name, name) for name in node.input]
     for graph in graphs_of(node):
-        own = {tensor.name for tensor in graph.initializer} | {value.name for value in graph.input}
-        own.update(name for inner in graph.node for name in inner.output)
-        outside = {name: new for name, new in names.items() if name not in own}
+        held = [*graph.initializer, *graph.input]
+        own = {one.name for one in held} | {name for inner in graph.node for name in inner.output if name}
+        inside = {**names, **{name: prefix + name for name in own}}
+        del graph.value_info[:]
         for inner in graph.node:
-            _rename(inner, outside)
-        for value in graph.output:
-            value.name = outside.get(value.name, value.name)
+            _rename(inner, inside, prefix)
+            inner.output[:] = [inside.get(name, name) for name in inner.output]
+        for one in (*held, *graph.output):
+            one.name = inside.get(one.name, one.name)

@@ -23,8 +23,8 @@ from eqsat_layout.readers.onnx.graphs import (
     OnnxNodeError,
     bytes_given,
     check_domains,
-    check_order,
     check_ports,
+    in_order,
     nodes_of,
     opset_of,
 )
@@ -46,8 +46,7 @@ def loaded(path: Path) -> Any:
 
 def from_proto(given: Any, sizes: Sizes | None = None) -> Model:
     """``given`` is not changed. Raises whatever the frontend raises, of one node :class:`EqsatError` that names it."""
-    given = of_a_known_version(given)
-    check_order(given.graph)
+    given = in_order(of_a_known_version(given))
     check_ports(given.graph)
     return _from_checked(given, sizes, frozenset())
 

@@ -60,14 +60,8 @@ def _windows(data: Any, attributes: dict[str, Any]) -> tuple[Windows, list[int]]
     rank, own = len(sizes), [e for e in extents[2:] if e is not None]
     strides = [int(x) for x in attributes.get("strides", [1] * rank)]
     dilations = [int(x) for x in attributes.get("dilations", [1] * rank)]
-    mode = attributes.get("auto_pad", b"NOTSET").decode()
-    if mode not in ("NOTSET", "VALID"):
-        wide = [(-(-e // s) - 1) * s + (k - 1) * d + 1 - e for e, s, k, d in zip(own, strides, sizes, dilations)]  # noqa: B905
-        both = [max(0, one) for one in wide]
-        before = [(one + (mode == "SAME_LOWER")) // 2 for one in both]
-    else:
-        pads = [int(x) for x in attributes.get("pads", [0] * 2 * rank)]
-        before, both = pads[:rank], [a + b for a, b in zip(pads[:rank], pads[rank:], strict=True)]
+    pads = [int(x) for x in attributes.get("pads", [0] * 2 * rank)]
+    before, both = pads[:rank], [a + b for a, b in zip(pads[:rank], pads[rank:], strict=True)]
     is_ceil = bool(attributes.get("ceil_mode"))
     counts = [
         window_count(own[i], sizes[i], strides[i], both[i], dilations[i], is_ceil=is_ceil, before=before[i])

@@ -20,6 +20,13 @@ _MOST: Final = 1 << 26
 """Numbers that say where the elements of a result lie, and how much each counts."""
 
 
+BY_PLACE: Final = 11
+"""The version of ``Resize`` that says where places lie; what was before means the same as ``Upsample``."""
+
+FULL: Final = 13
+"""The version of ``Resize`` whose operands may all be left out."""
+
+
 def as_resize(inputs: Any, attributes: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     """Inputs and attributes of the ``Resize`` that an ``Upsample`` is."""
     given = [*inputs, None]
@@ -185,8 +192,12 @@ def resized(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any]
         return convert(inputs)
     if mode not in _SCALED:
         sizes = zip(list(inputs[0].ty.shape), scales.value.numpy().tolist(), strict=True)
-        if not all(isinstance(e, tirx.IntImm) and float(int(e) * scale).is_integer() for e, scale in sizes):
+        if not all(_gives_whole_number(extent, scale) for extent, scale in sizes):
             raise EqsatError(f"Resize ({mode}) by {scales.value.numpy()}, which may give no whole number, is not done")
         return convert(inputs)
     longer, ends = extended(builder, inputs[0], scales.value.numpy().tolist())
     return cropped(builder, convert(type(inputs)([longer, *list(inputs)[1:]])), ends)
+
+
+def _gives_whole_number(extent: Any, scale: float) -> bool:
+    return scale.is_integer() or (isinstance(extent, tirx.IntImm) and (int(extent) * scale).is_integer())

@@ -63,20 +63,20 @@ def constant(array: Any) -> Sizes | None:
 
 def _element(dtype: str, number: Any) -> Any:
     if dtype in _INTEGERS:
-        return _whole(number)
+        return whole(number)
     if dtype == "bool":
         return tirx.const(bool(number), "bool")
     if not np.isfinite(number):
         return None
     ratio = Fraction(number)
-    return Ratio(_whole(ratio.numerator), ratio.denominator) if _is_exact(ratio.numerator, ratio.denominator) else None
+    return Ratio(whole(ratio.numerator), ratio.denominator) if _is_exact(ratio.numerator, ratio.denominator) else None
 
 
 def _is_exact(top: int, bottom: int) -> bool:
     return abs(top) <= _EXACT and bottom <= _EXACT
 
 
-def _whole(number: int) -> Any:
+def whole(number: int) -> Any:
     return tirx.IntImm("int64", number)
 
 
@@ -151,7 +151,7 @@ def _cast(attributes: dict[str, Any], given: Sizes) -> list[Sizes] | None:
         return [Sizes(dtype, given.elements)]
     made = np.empty(given.elements.shape, object)
     for at, one in np.ndenumerate(given.elements):
-        made[at] = Ratio(one) if dtype == "float32" else tirx.truncdiv(one.top, _whole(one.bottom))
+        made[at] = Ratio(one) if dtype == "float32" else tirx.truncdiv(one.top, whole(one.bottom))
     return [Sizes(dtype, made)]
 
 
@@ -174,7 +174,7 @@ def _folded(function: Callable[[Any, Any], Any], first: int) -> Maker:
     def make(attributes: dict[str, Any], data: Sizes, axes: Sizes | None = None) -> list[Sizes] | None:
         if data.elements.ndim != 1 or data.dtype not in _INTEGERS:
             return None
-        total: Any = _whole(first)
+        total: Any = whole(first)
         for one in data.elements:
             total = function(total, one)
         made = np.empty((1,) if attributes.get("keepdims", 1) else (), object)
@@ -184,86 +184,26 @@ def _folded(function: Callable[[Any, Any], Any], first: int) -> Maker:
     return make
 
 
-def _numbers(value: Sizes | None, attributes: dict[str, Any], name: str) -> list[int] | None:
-    """The numbers of an operand, or of the attribute that it was in older versions of ONNX; None if unknown."""
-    if value is None:
-        given = attributes.get(name)
-        return None if given is None else [int(one) for one in np.atleast_1d(given)]
-    flat = value.elements.reshape(-1)
-    return [int(one) for one in flat] if all(isinstance(one, tirx.IntImm) for one in flat) else None
+def _rest(attributes: dict[str, Any], one: Sizes, other: Sizes) -> list[Sizes] | None:
+    return _of_integers(tirx.truncmod if attributes.get("fmod", 0) else _floor_rest)(attributes, one, other)
 
 
-def _gathered(attributes: dict[str, Any], data: Sizes, indices: Sizes) -> list[Sizes] | None:
-    at = _numbers(indices, {}, "")
-    size = data.elements.shape[0] if data.elements.ndim == 1 else 0
-    if at is None or not all(-size <= one < size for one in at):
-        return None
-    made = np.empty(indices.elements.shape, object)
-    made.reshape(-1)[:] = [data.elements[one] for one in at]
-    return [data.of(made)]
+def _floor_rest(one: Any, other: Any) -> Any:
+    """What is left has the sign of the divisor; of a positive one TVM knows how large it is."""
+    is_negative = isinstance(other, tirx.IntImm) and int(other) < 0
+    return whole(0) - tirx.floormod(whole(0) - one, whole(-int(other))) if is_negative else tirx.floormod(one, other)
 
-
-def _joined(attributes: dict[str, Any], *given: Sizes) -> list[Sizes] | None:
-    if any(value.elements.ndim != 1 for value in given):
-        return None
-    return [given[0].of(np.concatenate([value.elements for value in given]))]
-
-
-def _unsqueezed(attributes: dict[str, Any], data: Sizes, axes: Sizes | None = None) -> list[Sizes] | None:
-    at = _numbers(axes, attributes, "axes")
-    return None if at is None else [data.of(np.expand_dims(data.elements, tuple(at)))]
-
-
-def _squeezed(attributes: dict[str, Any], data: Sizes, axes: Sizes | None = None) -> list[Sizes] | None:
-    at = _numbers(axes, attributes, "axes")
-    if at is None and axes is not None:
-        return None
-    shape = data.elements.shape
-    places = tuple(at) if at is not None else tuple(i for i, extent in enumerate(shape) if extent == 1)
-    is_possible = all(-len(shape) <= i < len(shape) and shape[i] == 1 for i in places)
-    return [data.of(np.squeeze(data.elements, places))] if is_possible else None
-
-
-def _split(attributes: dict[str, Any], data: Sizes, sizes: Sizes | None = None) -> list[Sizes] | None:
-    count = int(attributes["tvm_custom"]["num_outputs"])
-    if data.elements.ndim != 1:
-        return None
-    if sizes is None and "split" not in attributes:
-        chunk = -(-data.elements.size // count)
-        ends = [chunk * i for i in range(1, count)]
-    else:
-        each = _numbers(sizes, attributes, "split")
-        if each is None or sum(each) != data.elements.size:
-            return None
-        ends = list(np.cumsum(each))[:-1]
-    return [data.of(part) for part in np.split(data.elements, ends)]
-
-
-def _put(_: dict[str, Any], data: Sizes, indices: Sizes, updates: Sizes) -> list[Sizes] | None:
-    """``ScatterND`` of numbers into a vector."""
-    at, size = _numbers(indices, {}, ""), data.elements.size
-    is_vector = data.elements.ndim == 1 and updates.elements.ndim == 1 and indices.elements.shape[-1:] == (1,)
-    if not is_vector or at is None or not all(-size <= one < size for one in at):
-        return None
-    made = data.elements.copy()
-    for place, one in zip(at, updates.elements, strict=True):
-        made[place] = one
-    return [data.of(made)]
-
-
-SEVERAL: Final = frozenset({"Split"})
-"""Ops with several results."""
 
 MAKERS: Final[dict[str, Maker]] = {
     "Add": _elementwise(_sum(1)),
     "Sub": _elementwise(_sum(-1)),
     "Mul": _elementwise(_product),
     "Div": _elementwise(_quotient),
-    "Mod": _of_integers(tirx.floormod),
+    "Mod": _rest,
     "Max": _of_integers(lambda *given: reduce(tirx.Max, given)),
     "Min": _of_integers(lambda *given: reduce(tirx.Min, given)),
-    "Neg": _of_integers(lambda one: _whole(0) - one),
-    "Abs": _of_integers(lambda one: tirx.Max(one, _whole(0) - one)),
+    "Neg": _of_integers(lambda one: whole(0) - one),
+    "Abs": _of_integers(lambda one: tirx.Max(one, whole(0) - one)),
     "Floor": _elementwise(_rounded(up=False)),
     "Ceil": _elementwise(_rounded(up=True)),
     "Identity": lambda _, one: [one],
@@ -276,11 +216,5 @@ MAKERS: Final[dict[str, Maker]] = {
     "Where": _chosen,
     "ReduceProd": _folded(lambda one, other: one * other, 1),
     "ReduceSum": _folded(lambda one, other: one + other, 0),
-    "Gather": _gathered,
-    "Concat": _joined,
-    "Unsqueeze": _unsqueezed,
-    "Squeeze": _squeezed,
-    "Split": _split,
-    "ScatterND": _put,
 }
 """By op: results of attributes and operands."""

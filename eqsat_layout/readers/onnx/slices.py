@@ -6,7 +6,6 @@ In: a node's inputs and attributes. Out: its result, in Relax. TVM's converter k
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 from tvm import ir, relax, sym, tirx
@@ -17,18 +16,17 @@ _BEYOND: Final = 1 << 40
 """No axis has as many elements: what exporters write for "to the end"."""
 
 
-def sliced(builder: relax.BlockBuilder, inputs: Any, attributes: Mapping[str, Any]) -> Any:
+def sliced(builder: relax.BlockBuilder, inputs: Any) -> Any:
     """The result; None for nodes that TVM's converter takes as they are."""
     data, starts, ends, axes, steps = [*inputs, None, None, None, None][:5]
     shape = getattr(data.ty, "shape", None)  # data that is a shape has none
     if not isinstance(shape, relax.ShapeExpr):
         return None
     extents = list(shape.values)
-    begins = _numbers(attributes.get("starts") if starts is None else starts)
-    stops = _numbers(attributes.get("ends") if ends is None else ends)
+    begins, stops = _numbers(starts), _numbers(ends)
     if begins is None or stops is None:
         return None
-    places = _numbers(attributes.get("axes", range(len(begins))) if axes is None else axes)
+    places = _numbers(range(len(begins)) if axes is None else axes)
     by = _numbers([1] * len(begins) if steps is None else steps)
     if places is None or by is None or not all(isinstance(one, int) for one in (*places, *by)) or 0 in by:
         return None

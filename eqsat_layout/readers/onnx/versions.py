@@ -1,13 +1,16 @@
 """ONNX graphs as newer or wider ones that mean the same.
 
 In: a model. Out: the same object, or a copy: of opset 7 where it is older, by ONNX's own converter; with whole bytes
-for weights of 2 and 4 bits.
+for weights of 2 and 4 bits. In: a node. Out: the same with operands that were attributes once.
 """
 
 from __future__ import annotations
 
 import importlib
 from typing import Any, Final
+
+import numpy as np
+from tvm import relax
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import first_line
@@ -52,3 +55,22 @@ def with_whole_bytes(model: Any) -> Any:
         if value.name in narrow:
             value.type.tensor_type.elem_type = kinds[value.type.tensor_type.elem_type]
     return changed
+
+
+_BECAME_OPERANDS: Final = {"Slice": ("starts", "ends", "axes"), "TopK": ("k",)}
+"""What was attributes before version 10; converters know operands since :data:`_SINCE`."""
+
+_SINCE: Final = 11
+
+
+def with_operands(op: str, inputs: Any, attributes: dict[str, Any], opset: int) -> tuple[Any, dict[str, Any], int]:
+    """Inputs, attributes and version of a node of an older version, as they are today; others as they are."""
+    names = _BECAME_OPERANDS.get(op)
+    if names is None:
+        return inputs, attributes, opset
+    if attributes.keys() & set(names):
+        given = [attributes.get(name) for name in names]
+        operands = [None if one is None else relax.const(np.atleast_1d(one).astype("int64"), "int64") for one in given]
+        inputs = type(inputs)([inputs[0], *operands])
+        attributes = {name: value for name, value in attributes.items() if name not in names}
+    return inputs, attributes, max(opset, _SINCE)

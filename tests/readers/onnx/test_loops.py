@@ -37,9 +37,9 @@ def value(name: str, kind: int, shape: Any) -> Any:
     return helper.make_tensor_value_info(name, kind, shape)
 
 
-def loop(body_nodes: list[Any], most: str = "most") -> Any:
+def loop(body_nodes: list[Any], most: str = "most", goes_on: str = "on") -> Any:
     body = helper.make_graph(
-        [*body_nodes, helper.make_node("Identity", ["on"], ["goes"])],
+        [*body_nodes, helper.make_node("Identity", [goes_on], ["goes"])],
         "body",
         [value("turn", INT, []), value("on", BOOL, []), value("state", FLOAT, [2, 3])],
         [value("goes", BOOL, []), value("next", FLOAT, [2, 3]), value("seen", FLOAT, [2])],
@@ -61,6 +61,36 @@ def test_a_loop_of_known_length_is_written_out() -> None:
     """Loops were refused."""
     held = {"most": np.int64(3), "yes": np.True_, "along": np.array([1])}
     assert_as_onnx(model([loop(STEPS)], [value("x", FLOAT, [2, 3])], ["last", "all"], held), {"x": X})
+
+
+def test_a_loop_that_goes_on_by_a_constant_around_it_is_written_out() -> None:
+    """As torch's older exporter writes ``for i in range(3)`` of a scripted function."""
+    held = {"most": np.array(3), "yes": np.array(True), "along": np.array([1])}
+    assert_as_onnx(model([loop(STEPS, goes_on="yes")], [value("x", FLOAT, [2, 3])], ["last", "all"], held), {"x": X})
+
+
+def test_branches_in_the_rounds_of_a_loop_make_names_of_their_own() -> None:
+    """onnxscript moves a branch that is always taken into the graph, where the next round's has the same names:
+    "Initializer 'three' is already registered"."""
+    branches = {
+        branch: helper.make_graph(
+            [
+                helper.make_node("Constant", [], ["three"], value=onnx.numpy_helper.from_array(np.float32(number))),
+                helper.make_node("Mul", ["state", "three"], [branch]),
+            ],
+            branch,
+            [],
+            [value(branch, FLOAT, [2, 3])],
+        )
+        for branch, number in (("then_branch", 3), ("else_branch", 4))
+    }
+    steps = [
+        helper.make_node("Cast", ["turn"], ["is_later"], to=BOOL),
+        helper.make_node("If", ["is_later"], ["next"], **branches),
+        helper.make_node("ReduceSum", ["next", "along"], ["seen"], keepdims=0),
+    ]
+    held = {"most": np.array(3), "yes": np.array(True), "along": np.array([1])}
+    assert_as_onnx(model([loop(steps)], [value("x", FLOAT, [2, 3])], ["last", "all"], held), {"x": X})
 
 
 def test_a_loop_in_a_loop_is_written_out() -> None:

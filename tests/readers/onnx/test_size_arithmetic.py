@@ -166,3 +166,66 @@ def test_pads_that_are_made_of_sizes() -> None:
         "one": np.array([1]),
     }
     check(model_of(nodes, ["y", "edges", "mirrored"], constants))
+
+
+def test_pads_that_are_turned_around() -> None:
+    """``torch.nn.functional.pad`` by sizes, as torch's older exporter writes it: pairs from the last axis on, which are
+    cut, turned and read backwards. "Dynamic pads are not supported yet" (Swin of pictures of any size)."""
+    nodes = [
+        ("Shape", ["x"], "shape", {}),
+        ("Mod", ["shape", "minus_four"], "less", {}),
+        ("Neg", ["less"], "missing", {}),
+        ("Gather", ["missing", "last"], "of_rows", {}),
+        ("Concat", ["none", "of_rows"], "given", {"axis": 0}),
+        ("Shape", ["given"], "count", {}),
+        ("Sub", ["four", "count"], "rest", {}),
+        ("ConstantOfShape", ["rest"], "zeros", {"value": onnx.numpy_helper.from_array(np.array([0]))}),
+        ("Concat", ["given", "zeros"], "all", {"axis": 0}),
+        ("Reshape", ["all", "pairs"], "table", {}),
+        ("Slice", ["table", "last", "before", "none", "last"], "backwards", {}),
+        ("Transpose", ["backwards"], "turned", {"perm": [1, 0]}),
+        ("Reshape", ["turned", "last"], "flat", {}),
+        ("Cast", ["flat"], "pads", {"to": 7}),
+        ("Pad", ["x", "pads", "value"], "padded", {}),
+        ("Reshape", ["padded", "windows"], "y", {}),
+    ]
+    constants = {
+        "minus_four": np.array(-4),
+        "none": np.array([0]),
+        "four": np.array([4]),
+        "pairs": np.array([-1, 2]),
+        "last": np.array([-1]),
+        "before": np.array([-(2**63) + 1]),
+        "value": np.array(2, "float32"),
+        "windows": np.array([-1, 4]),
+    }
+    check(model_of(nodes, ["y"], constants))
+
+
+def test_ranges_and_grids_and_spread_axes_of_sizes() -> None:
+    """A ``Range`` up to a size that is a number made a size that is none; ``Expand`` to a shape of sizes compared
+    expressions ("Cannot use and / or / not operator to Expr")."""
+    nodes = [
+        ("Shape", ["x"], "shape", {}),
+        ("Gather", ["shape", "first"], "n", {}),
+        ("Gather", ["shape", "second"], "m", {}),
+        ("Size", ["three"], "number", {}),
+        ("Range", ["zero", "number", "step"], "count", {}),
+        ("Range", ["m", "n", "step"], "between", {}),
+        ("Range", ["n", "first", "down"], "backwards", {}),
+        ("Expand", ["x", "same"], "still", {}),
+        ("Concat", ["one", "shape"], "wider", {"axis": 0}),
+        ("Expand", ["x", "wider"], "widened", {}),
+        ("Expand", ["widened", "three"], "thrice", {}),
+    ]
+    constants = {
+        "first": np.array(0),
+        "second": np.array(1),
+        "zero": np.array(0),
+        "step": np.array(1),
+        "down": np.array(-2),
+        "one": np.array([1]),
+        "same": np.array([1, 1]),
+        "three": np.array([3, 1, 1]),
+    }
+    check(model_of(nodes, ["count", "between", "backwards", "still", "thrice"], constants))

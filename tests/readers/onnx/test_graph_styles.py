@@ -1,0 +1,95 @@
+"""Models as other tools and older versions of ONNX write them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import eqsat_layout
+
+onnx = pytest.importorskip("onnx")
+reference = pytest.importorskip("onnx.reference")
+RNG = np.random.default_rng(0)
+ROWS = RNG.standard_normal((4, 6), "float32")
+IMAGE = RNG.standard_normal((2, 3, 8, 7), "float32")
+WEIGHTS = RNG.standard_normal((4, 3, 3, 2), "float32")
+
+
+def model_of(
+    nodes: Sequence[Any], shape: Sequence[Any], results: Sequence[str], constants: Mapping[str, Any], opset: int
+) -> Any:
+    helper = onnx.helper
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, shape)],
+        [helper.make_empty_tensor_value_info(name) for name in results],
+        [onnx.numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+def test_bounds_and_counts_that_are_attributes() -> None:
+    """Before ONNX's version 10: "Slice with ends=(3,) is not done"."""
+    node = onnx.helper.make_node
+    nodes = [
+        node("Slice", ["x"], ["part"], starts=[1, -5], ends=[9, -1], axes=[0, 1]),
+        node("TopK", ["part"], ["values", "places"], k=2, axis=1),
+    ]
+    model = model_of(nodes, ["n", 6], ["values", "places"], {}, 9)
+    got = eqsat_layout.Session(model, candidates=False).run(None, {"x": ROWS})
+    part = ROWS[1:, 1:5]
+    places = np.argsort(-part, axis=1)[:, :2]
+    np.testing.assert_array_equal(got[1], places)
+    np.testing.assert_array_equal(got[0], np.take_along_axis(part, places, 1))
+
+
+def test_the_first_version_of_resizes() -> None:
+    """Version 10, in which TVM's converter finds no size, and whose ``TopK`` it takes for the one before."""
+    node = onnx.helper.make_node
+    nodes = [node("Resize", ["x", "scales"], ["y"]), node("TopK", ["y", "two"], ["values", "places"])]
+    constants = {"scales": np.array([1, 1, 2, 1], "float32"), "two": np.array([2])}
+    got = eqsat_layout.Session(model_of(nodes, IMAGE.shape, ["y", "values"], constants, 10)).run(None, {"x": IMAGE})
+    doubled = np.repeat(IMAGE, 2, 2)
+    np.testing.assert_array_equal(got[0], doubled)
+    np.testing.assert_array_equal(got[1], -np.sort(-doubled, -1)[..., :2])
+
+
+@pytest.mark.parametrize(
+    ("mode", "pads", "ops", "shape"),
+    [
+        ("SAME_LOWER", [1, 1, 0, 0], ["MaxPool", "AveragePool", "Conv"], ["b", 3, 8, 7]),
+        ("SAME_UPPER", [0, 0, 1, 1], ["MaxPool", "Conv"], ["b", 3, "h", "w"]),
+    ],
+)
+def test_pads_that_go_by_the_size_of_the_data(mode: str, pads: list[int], ops: list[str], shape: list[Any]) -> None:
+    """TVM's pools round sizes down, and want numbers of the batch too; its convolutions want ``kernel_shape``."""
+
+    def model(**border: Any) -> Any:
+        nodes = []
+        for op in ops:
+            own: dict[str, Any] = {} if op == "Conv" else {"kernel_shape": [3, 2]}
+            nodes.append(onnx.helper.make_node(op, ["x", "w"][: 2 - len(own)], [op], strides=[2, 2], **own, **border))
+        return model_of(nodes, shape, ops, {"w": WEIGHTS}, 17)
+
+    wanted = reference.ReferenceEvaluator(model(pads=pads)).run(None, {"x": IMAGE})
+    got = eqsat_layout.Session(model(auto_pad=mode), candidates=False).run(None, {"x": IMAGE})
+    for one, want in zip(got, wanted, strict=True):
+        np.testing.assert_allclose(one, want, rtol=1e-5, atol=1e-5)
+
+
+def test_nodes_that_stand_before_what_they_read() -> None:
+    """Casts to float16 are appended to models by the tools that make them; ONNX Runtime sorts."""
+    node = onnx.helper.make_node
+    nodes = [
+        node("Relu", ["half"], ["y"], name="second"),
+        node("Cast", ["y"], ["z"], to=onnx.TensorProto.FLOAT, name="last"),
+        node("Cast", ["x"], ["half"], to=onnx.TensorProto.FLOAT16, name="first"),
+    ]
+    model = model_of(nodes, ["n", 6], ["z"], {}, 17)
+    got = eqsat_layout.Session(model, candidates=False).run(None, {"x": ROWS})[0]
+    np.testing.assert_array_equal(got, np.maximum(ROWS, 0).astype("float16").astype("float32"))
+    assert [one.name for one in model.graph.node] == ["second", "last", "first"]
