@@ -34,6 +34,7 @@ COLUMNS: Final[Sequence[tuple[str, str, int, float]]] = (
     ("buffer_bytes", "buffer MB", 10, _MB),
     ("kept_bytes", "kept MB", 9, _MB),
     ("once_bytes", "once MB", 9, _MB),
+    ("planned_bytes", "planned MB", 11, _MB),
     ("modelled_seconds", "model ms", 9, 1e-3),
     ("peak_bytes", "peak MB", 9, _MB),
     ("padded", "padded", 7, 1),
@@ -48,7 +49,7 @@ COLUMNS: Final[Sequence[tuple[str, str, int, float]]] = (
 
 
 def show(row: dict[str, Any]) -> str:
-    text = f"{row['network']:<24}{row['profile']:<12}{row['policy']:<14}"
+    text = f"{row['network']:<24}{row['profile']:<12}{row['policy']:<18}"
     if "fails" in row:
         return f"{text}{row['fails']}"
     for name, _, width, unit in COLUMNS:
@@ -123,7 +124,7 @@ def main() -> None:
         from bench.networks import real
 
         real.make_small()
-    print(f"{'network':<24}{'profile':<12}{'policy':<14}" + "".join(f"{t:>{w}}" for _, t, w, _ in COLUMNS))
+    print(f"{'network':<24}{'profile':<12}{'policy':<18}" + "".join(f"{t:>{w}}" for _, t, w, _ in COLUMNS))
     found = []
     for name in given.networks or list(NETWORKS):
         for profile in given.profile or ["adreno6xx"]:

@@ -17,6 +17,7 @@ import tvm
 from eqsat_layout.cost.database import Snapshot
 from eqsat_layout.cost.fusion import Fusion
 from eqsat_layout.cost.model import CostModel
+from eqsat_layout.cost.traffic import TrafficCosts
 from eqsat_layout.errors import TargetError
 from eqsat_layout.graph.graph import Graph, Signature
 from eqsat_layout.implementations.layouts import Candidate
@@ -74,6 +75,10 @@ class CudaTarget(DeviceTarget):
     def costs(self, known: Snapshot, ops: Iterable[Signature] = ()) -> CostModel:
         """Modelled only: nothing is measured on such devices yet."""
         return CudaRoofline(self.machine, self.approx)
+
+    def traffic(self, time: CostModel) -> CostModel:
+        """Beside what memory can move."""
+        return TrafficCosts(time, self.machine.bandwidth)
 
     def fusion(self, graph: Graph, signatures: Mapping[str, Signature], tensors: Sequence[Hashable]) -> Fusion:
         """As :meth:`join` does it."""
