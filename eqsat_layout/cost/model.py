@@ -123,7 +123,9 @@ class Roofline:
         for number, (tensor, fmt) in enumerate(zip(types, formats, strict=True)):
             if tensor is not None and fmt is not None:
                 slower = (_SCATTERED if number in scattered else 1.0) * (self.weights if number in weights else 1.0)
-                traffic += touched_bytes(op, number, fmt, self.symbolic_extent) * slower * (_ROWS if number in rows else 1.0)
+                traffic += (
+                    touched_bytes(op, number, fmt, self.symbolic_extent) * slower * (_ROWS if number in rows else 1.0)
+                )
         launch = 0.0 if any(i >= 0 for i in fused) else self.launch
         work = max(traffic / self.bandwidth, self._arithmetic(op, heavy, operands, results))
         return launch + work + self._stalls(op, heavy, formats)

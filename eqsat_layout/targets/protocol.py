@@ -185,7 +185,7 @@ class Target:
         return with_constants(self.roofline(), self.constants(known))
 
     def traffic(self, time: CostModel) -> CostModel:
-        """Costs by bytes that are moved, where these are what counts; ``time`` decides among plans that move the same."""
+        """Costs by the bytes that are moved; ``time`` decides among plans that move the same."""
         return TrafficCosts(time, self.roofline().bandwidth)
 
     def constants(self, known: Snapshot) -> Mapping[str, float]:
