@@ -74,16 +74,14 @@ def _item(name: str, job: Job, target: CudaTarget, repeats: int) -> tuple[Item, 
 
 
 def _recipes(written: KernelProgram) -> list[Recipe]:
+    return [_recipe(array, seed) for seed, array in enumerate(written.operands, 1)]
+
+
+def _recipe(array: Any, seed: int) -> Recipe:
     """Positive numbers; zeros for what may be places."""
-    spread = [{"mean": 1.0, "deviation": 0.25} if _is_float(a) else {"deviation": 0.0} for a in written.operands]
-    return [
-        Recipe(a.shape, str(a.dtype), i + 1, **own)
-        for i, (a, own) in enumerate(zip(written.operands, spread, strict=True))
-    ]
-
-
-def _is_float(array: Any) -> bool:
-    return not np.issubdtype(array.dtype, np.integer) and array.dtype != np.bool_
+    is_place = np.issubdtype(array.dtype, np.integer) or array.dtype == np.bool_
+    mean, deviation = (0.0, 0.0) if is_place else (1.0, 0.25)
+    return Recipe(array.shape, str(array.dtype), seed, mean=mean, deviation=deviation)
 
 
 def records_of(result: Mapping[str, Any]) -> list[Measured]:

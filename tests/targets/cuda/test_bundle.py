@@ -90,7 +90,7 @@ def test_the_next_plan_for_a_card_is_made_by_what_it_measured(tmp_path: Path, mo
         assert eqsat_layout.plan(mod, given).cost > 1000 * before.cost
     assert eqsat_layout.plan(mod, {"kind": "cuda", "arch": "sm_80"}).cost < 10 * before.cost
     assert "1 of them are of another version" in fill({**result, "steps": {"kernels": rows[:1]}}, Database(), "0")
-    with pytest.raises(EqsatError, match="'h100'.*A100"):
+    with pytest.raises(EqsatError, match=r"'h100'.*A100"):
         fill({**result, "steps": {"kernels": [{**rows[0], "device": "NVIDIA A100-SXM4-80GB"}]}}, Database(), "")
 
 
