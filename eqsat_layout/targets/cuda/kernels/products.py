@@ -69,9 +69,21 @@ class Product:
 def product_of(func: Any) -> Product:
     """Raises :class:`~eqsat_layout.errors.Refused` for what is no product, or none for tensor cores."""
     product = any_product_of(func)
-    if not product.rows.axes and assumed(product.steps.extent) < FEW:
-        raise Refused("nothing is read twice, and little is summed: tensor cores are of no use")
+    if not product.rows.axes:  # tensor cores would have one row of 8
+        if assumed(product.steps.extent) < FEW:
+            raise Refused("nothing is read twice, and little is summed: tensor cores are of no use")
+        if _slides(product):
+            raise Refused("windows of one channel have nothing to share: tensor cores are of no use")
     return product
+
+
+def _slides(product: Product) -> bool:
+    """The data are windows: an index counts places and steps."""
+    guarded = product.right.guarded
+    indices = [] if guarded is None else list(guarded[0].indices)
+    used = [nodes_of(index, tirx.Var) for index in indices]
+    groups = (product.columns.axes, product.steps.axes)
+    return any(all(any(one.same_as(axis.var) for axis in axes for one in own) for axes in groups) for own in used)
 
 
 def any_product_of(func: Any) -> Product:
