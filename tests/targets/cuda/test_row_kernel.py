@@ -102,11 +102,12 @@ def numbered_through() -> Any:
     x = te.placeholder((2, 5, 96), "float32", name="x")
     i, j = (te.reduce_axis((0, 96), name) for name in "ij")
     mean = te.compute((2, 5), lambda a, b: te.sum(x[a, b, i] / 96, axis=i), name="mean")
-    spread = te.compute(
-        (10,), lambda p: te.sum((x[p // 5, p % 5, j] - mean[p // 5, p % 5]) ** 2 / 96, axis=j), name="spread"
-    )
-    y = te.compute((10, 96), lambda p, c: (x[p // 5, p % 5, c] - mean[p // 5, p % 5]) * tirx.rsqrt(spread[p] + 1e-5))
-    return te.create_prim_func([x, y])
+
+    def away(p: Any, c: Any) -> Any:
+        return x[p // 5, p % 5, c] - mean[p // 5, p % 5]
+
+    spread = te.compute((10,), lambda p: te.sum(away(p, j) * away(p, j) / 96, axis=j), name="spread")
+    return te.create_prim_func([x, te.compute((10, 96), lambda p, c: away(p, c) * tirx.rsqrt(spread[p] + 1e-5))])
 
 
 def test_rows_that_are_numbered_through_are_the_same_rows() -> None:
