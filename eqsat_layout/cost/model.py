@@ -84,7 +84,8 @@ class Roofline:
     are (None: kernels don't copy these), ``flops`` operations a second at full vectors of ``vector_bytes``, ``sliding``
     the share of these where vectors slide along an operand, ``weights`` how many times as long it takes to read those:
     they come from memory, data from a cache; ``word`` bytes of each factor of a product of bytes are multiplied and
-    added up in the time of one product of floats. The defaults are those of one core of a current server CPU; they
+    added up in the time of one product of floats, faster where ``tile_row`` of them lie side by side (0: nowhere). The
+    defaults are those of one core of a current server CPU; they
     decide proportions, not absolute times. ``eqsat-layout calibrate`` measures ``bandwidth``, ``rewrite_bandwidth``,
     ``flops`` and ``launch``.
     """
@@ -100,6 +101,7 @@ class Roofline:
     symbolic_extent: int = 64
     vector_bytes: int = 32
     word: int = 1
+    tile_row: int = 0
 
     def run(
         self,
@@ -112,7 +114,9 @@ class Roofline:
         """Every operand is read once and every result written once, at the speed that the innermost axis allows."""
         if op.parts:
             return 0.0
-        heavy = None if op.computation is None else heaviest(op.computation, operands, results, self.word)
+        heavy = (
+            None if op.computation is None else heaviest(op.computation, operands, results, self.word, self.tile_row)
+        )
         scattered = heavy.scattered_operands if heavy is not None else frozenset[int]()
         weights = heavy.weights if heavy is not None else frozenset[int]()
         rows = heavy.row_operands(self._lanes(op)) if heavy is not None else frozenset[int]()

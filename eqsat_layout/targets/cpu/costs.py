@@ -9,6 +9,7 @@ from typing import Final
 
 from eqsat_layout.cost.model import Roofline
 from eqsat_layout.cost.vectorise import SLIDING
+from eqsat_layout.targets.cpu.amx.instructions import ROW_BYTES as TILE_ROW_BYTES
 from eqsat_layout.targets.cpu.dot_products import BYTES_OF_WORD
 from eqsat_layout.targets.cpu.machine import CpuMachine
 
@@ -35,4 +36,5 @@ def default_costs(machine: CpuMachine) -> Roofline:
         weights=_HIDDEN * bandwidth / machine.memory_bandwidth,
         vector_bytes=min(machine.vector_bytes, machine.unit_bytes),  # shorter ones are as fast as what units take
         word=BYTES_OF_WORD if machine.byte_products else 1,
+        tile_row=TILE_ROW_BYTES if machine.matrix_bytes else 0,
     )

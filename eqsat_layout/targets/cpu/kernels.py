@@ -21,6 +21,7 @@ from eqsat_layout.passes.wide_floats import in_single_precision
 from eqsat_layout.targets.cpu.build import Build
 from eqsat_layout.targets.cpu.chains.join_calls import join_chains
 from eqsat_layout.targets.cpu.chains.read_often import keep_what_is_read_often
+from eqsat_layout.targets.cpu.chains.widened_late import widened_late
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.places.concats_in_place import concat_in_place
 from eqsat_layout.targets.cpu.schedule import schedule_module
@@ -36,11 +37,15 @@ def join_calls(mod: tvm.IRModule, machine: CpuMachine, notes: Notes, build: Buil
     """
     if not machine.is_exact:
         mod = without_denormals(mod)
-    groups = fuse(with_integers(mod), notes, annotated=keep_what_is_read_often, rounded=ROUNDED)
+    groups = fuse(with_integers(mod), notes, annotated=_annotated, rounded=ROUNDED)
     grouped = with_literals(with_floats(in_single_precision(groups)))
     with nullcontext(_mute) if build is None else build.ahead(grouped, notes) as kept:
         joined = join_chains(grouped, machine, notes, kept)
     return joined if machine.matrix_unit else concat_in_place(joined)
+
+
+def _annotated(mod: tvm.IRModule) -> tvm.IRModule:
+    return keep_what_is_read_often(widened_late(mod))
 
 
 def _mute(_: Any) -> None:

@@ -5,7 +5,7 @@ In: a checked ``tvm.target.Target``, and what was measured on the machine, if an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -13,7 +13,7 @@ from typing import Any, Final
 import tvm
 from tvm.target import codegen
 
-from eqsat_layout.targets.cpu.amx.instructions import ATTRIBUTES
+from eqsat_layout.targets.cpu.amx.instructions import OF_BYTES, OF_FLOATS
 from eqsat_layout.targets.cpu.dot_products import FEATURES
 
 EXACT: Final = "eqsat_layout.exact"
@@ -26,9 +26,10 @@ class CpuMachine:
 
     ``registers`` of ``vector_bytes`` each; ``broadcast_operand``: an arithmetic instruction can broadcast a scalar from
     memory, without a register of its own; ``byte_products``: one adds up four products of bytes in each 32 bits, as
-    fast as it multiplies floats; ``cores``: threads of a parallel loop; ``matrix_unit``: AMX may be used, and
-    starts a product of tiles every ``matrix_cycles``; ``is_exact``: kernels give what TVM's own give of NaN, infinities
-    and zeros, so that functions are TVM's and every reduction takes its steps in order.
+    fast as it multiplies floats; ``cores``: threads of a parallel loop; ``matrix_unit``: AMX may be used for floats,
+    ``matrix_bytes``: for bytes, and starts a product of tiles every ``matrix_cycles``; ``is_exact``: kernels give what
+    TVM's own give of NaN, infinities and zeros, so that functions are TVM's and every reduction takes its steps in
+    order.
 
     A cache has two figures. ``l1_bytes``, ``l2_bytes``, ``last_level_bytes`` are its sizes, as data sheets and sysfs
     have them. ``l1_working_set`` and ``l2_working_set`` are what the data of one thread may take of it: the other
@@ -54,6 +55,7 @@ class CpuMachine:
     broadcast_operand: bool = False
     byte_products: bool = False
     matrix_unit: bool = False
+    matrix_bytes: bool = False
     matrix_cycles: int = 16
     is_exact: bool = False
     line_bytes: int = 64
@@ -135,7 +137,7 @@ PRESETS: Final[Mapping[str, CpuMachine]] = {
     ),
     # Sapphire, Emerald and Granite Rapids have 2 MiB of L2 (Intel's data sheets); a tile product starts every 16 cycles
     # (Intel's optimisation manual, chapter on AMX). Measured on a Xeon of these (bench/FIGURES.md).
-    "amx": replace(_AVX512, l2_bytes=2 << 20, matrix_unit=True),
+    "amx": replace(_AVX512, l2_bytes=2 << 20, byte_products=True, matrix_unit=True, matrix_bytes=True),
     # fmla takes one lane of a register. Vectors of the smallest SVE; never measured.
     "neon": CpuMachine(16, 32, broadcast_operand=True),
     # x86-64 of any make; never measured.
@@ -155,7 +157,15 @@ def machine_of(target: tvm.target.Target, measured: Mapping[str, float] | None =
     """
     cores, is_exact = int(dict(target.attrs).get("num-cores", 1)), EXACT in set(map(str, target.keys))
     has_products = not set(FEATURES).isdisjoint(map(str, codegen.llvm_get_cpu_features(target)))
-    machine = replace(PRESETS[_preset_of(target)], cores=cores, is_exact=is_exact, byte_products=has_products)
+    preset = PRESETS[_preset_of(target)]
+    machine = replace(
+        preset,
+        cores=cores,
+        is_exact=is_exact,
+        byte_products=has_products,
+        matrix_unit=preset.matrix_unit and _is_allowed(target, OF_FLOATS),
+        matrix_bytes=preset.matrix_bytes and _is_allowed(target, OF_BYTES),
+    )
     if _is_host(target):
         machine = with_caches(machine, dict(_host_caches()))
     known: dict[str, Any] = {name: value for name, value in (measured or {}).items() if name in _MEASURABLE}
@@ -178,14 +188,17 @@ def with_caches(machine: CpuMachine, sizes: Mapping[int, int]) -> CpuMachine:
 def _preset_of(target: tvm.target.Target) -> str:
     features = set(map(str, codegen.llvm_get_cpu_features(target)))
     if "avx512f" in features:
-        attributes = set(map(str, dict(target.attrs).get("mattr", ())))
-        # a CPU of a kind that has the unit need not be allowed to use it
-        if attributes.issuperset(ATTRIBUTES):
+        if _is_allowed(target, OF_FLOATS) or _is_allowed(target, OF_BYTES):
             return "amx"
         return "avx512 in halves" if str(dict(target.attrs).get("mcpu", "")) in _HALVES else "avx512"
     if "avx" in features:
         return "avx2"
     return "neon" if features & {"neon", "sve"} else "sse"
+
+
+def _is_allowed(target: tvm.target.Target, attributes: Collection[str]) -> bool:
+    """A CPU of a kind that has the matrix unit need not be allowed to use it."""
+    return set(map(str, dict(target.attrs).get("mattr", ()))).issuperset(attributes)
 
 
 def _is_host(target: tvm.target.Target) -> bool:

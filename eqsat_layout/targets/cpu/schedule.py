@@ -51,6 +51,7 @@ from eqsat_layout.targets.schedules.index_of_extreme import split_extremes
 from eqsat_layout.targets.schedules.infinities import begins_with_infinity, infinities_exchanged
 from eqsat_layout.targets.schedules.math_functions import expand_functions
 from eqsat_layout.targets.schedules.narrow_indices import narrow_indices
+from eqsat_layout.targets.schedules.quantised_values import quantise_in_few_steps
 from eqsat_layout.targets.schedules.row_divisors import divide_rows_once
 from eqsat_layout.targets.schedules.stages import Stage, new_schedule, stages_of
 from eqsat_layout.tir.intrinsics import calls_library
@@ -64,11 +65,15 @@ _NOT_SCHEDULED = " is not scheduled"
 
 @dataclass(frozen=True)
 class _Means:
-    """What a kernel is scheduled for and with, and why some of it was not: a text for each such stage, or for all."""
+    """What a kernel is scheduled for and with, and why some of it was not: a text for each such stage, or for all.
+
+    ``signed``: of a kernel over words of bytes, the name of the buffer of signed ones.
+    """
 
     machine: CpuMachine
     families: Sequence[Family]
     refused: list[str] = field(default_factory=list)
+    signed: str | None = None
 
 
 def schedule_module(
@@ -99,14 +104,18 @@ def schedule_primfunc(func: Any, machine: CpuMachine, *, families: Sequence[Fami
 
 def _scheduled_func(func: Any, means: _Means) -> Any:
     words = unless_refused(lambda: in_words(func)) if means.machine.byte_products else None
-    done = words and unless_refused(lambda: words.restored(_scheduled_bytes(words.func, means)))
-    return done or _scheduled_bytes(func, means)
+    if words is not None:
+        own = replace(means, signed=words.signed)
+        done = unless_refused(lambda: words.restored(_scheduled_bytes(words.func, own)))
+        if done is not None:
+            return done
+    return _scheduled_bytes(func, means)
 
 
 def _scheduled_bytes(func: Any, means: _Means) -> Any:
     boxes = boxes_of(func)
-    if boxes:  # rows lie as they always do while a schedule is chosen
-        own = out_of_boxes(func)
+    if boxes:  # rows lie as they always do while a schedule is chosen, but for tiles of bytes, which go by their places
+        own, means = out_of_boxes(func), replace(means, signed=None)
         return in_boxes(_scheduled_own(own, means, has_planes=all(box.has_whole_rows for box in boxes.values())), boxes)
     return _scheduled_own(func, means)
 
@@ -150,7 +159,7 @@ def _in_parts(func: Any, means: _Means) -> Any:
 def _scheduled_whole(whole: Any, means: _Means) -> Any:
     func = narrow_indices(whole if means.machine.is_exact else _named(whole, split_extremes(whole)))
     reasons: list[str] = []
-    kernel = _on_matrix_unit(func, means.machine)
+    kernel = _on_matrix_unit(func, means)
     done = kernel or _finished(func, lambda sch: _schedule(sch, means), means.machine, reasons)
     if done is None:
         done = unless_refused(lambda: _scheduled(neighbours_in_lanes(func, means.machine)))
@@ -159,11 +168,18 @@ def _scheduled_whole(whole: Any, means: _Means) -> Any:
     return done or whole
 
 
-def _on_matrix_unit(func: Any, machine: CpuMachine) -> Any:
+def _on_matrix_unit(func: Any, means: _Means) -> Any:
     """``func`` as a kernel for the matrix unit; ``None`` where there is none, or none that is faster."""
-    split = split_product(func, machine)
+    split = split_product(func, means.machine, means.signed)
     kernel = split and unless_refused(split.kernel)
-    return kernel and _named(func, _scheduled(expand_functions(kernel)))
+    if kernel is not None and not means.machine.is_exact:
+        kernel = _with_short_functions(kernel)
+    return kernel and _named(func, _scheduled(kernel))
+
+
+def _with_short_functions(func: Any) -> Any:
+    """``func`` with functions as arithmetic, which is not exact in NaN and signs of zero."""
+    return expand_functions(quantise_in_few_steps(func))
 
 
 def joined_primfunc(func: Any, machine: CpuMachine, *, passes: int, nanoseconds: float) -> Any:
@@ -202,7 +218,7 @@ def _finished(func: Any, schedule: Callable[[Any], Any], machine: CpuMachine, re
         return None
     made = exchanged(sch.mod["main"])
     if not machine.is_exact:  # else functions are TVM's, and products with zeros are computed: they may be NaN
-        made = skip_zero_steps(write_out_combinations(expand_functions(divide_rows_once(made))))
+        made = skip_zero_steps(write_out_combinations(_with_short_functions(divide_rows_once(made))))
     return _named(func, _scheduled(prefetch_panels(made, machine)))
 
 

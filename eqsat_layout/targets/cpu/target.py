@@ -25,7 +25,7 @@ from eqsat_layout.notes import Notes
 from eqsat_layout.system.machine import threads
 from eqsat_layout.system.store import ArtefactStore
 from eqsat_layout.targets.cpu import host
-from eqsat_layout.targets.cpu.amx.instructions import ATTRIBUTES, is_permitted
+from eqsat_layout.targets.cpu.amx.instructions import OF_BYTES, OF_FLOATS, is_permitted
 from eqsat_layout.targets.cpu.calibration import workloads
 from eqsat_layout.targets.cpu.costs import default_costs
 from eqsat_layout.targets.cpu.dot_products import BYTES_OF_WORD
@@ -102,7 +102,7 @@ class CpuTarget(Target):
         return _BYTE_ROWS
 
     def with_approx(self, approx: bool) -> CpuTarget:
-        """Without its matrix unit if the results are to be exact, with that of this machine again if need not be."""
+        """Without its matrix unit for floats if results are to be exact, else with this machine's again."""
         return make_target(self.tvm if not approx else _with_unit(self.tvm), approx)
 
     @property
@@ -171,10 +171,10 @@ def normalize_target(given: Any = None, *, approx: bool = True) -> tvm.target.Ta
     """The checked TVM target: ``None`` or ``"llvm"`` is this machine; else a string, a dict or a ``Target``.
 
     One without ``mcpu`` gets the host's, and one without ``num-cores`` the threads that TVM will use. Without ``mcpu``
-    and ``mattr`` it also gets the host's matrix unit, if that may be used; ``approx=False``: it has none whatever is
-    given, as products on it (:mod:`eqsat_layout.targets.cpu.amx.bfloat16_parts`) differ for infinite operands, and a
-    key that says so to what schedules. Raises :class:`TargetError` that names the target for one that is unknown or
-    can't be built for here.
+    and ``mattr`` it also gets the host's matrix unit, if that may be used; ``approx=False``: it has it for bytes only
+    whatever is given, as products of floats on it (:mod:`eqsat_layout.targets.cpu.amx.bfloat16_parts`) differ for
+    infinite operands, and a key that says so to what schedules. Raises :class:`TargetError` that names the target for
+    one that is unknown or can't be built for here.
     """
     if not tvm.get_global_func("target.build.llvm", allow_missing=True):
         raise TargetError("this TVM was built without LLVM")
@@ -183,11 +183,12 @@ def normalize_target(given: Any = None, *, approx: bool = True) -> tvm.target.Ta
     if host.is_architecture(config) and "mcpu" not in config:
         config["mcpu"] = str(codegen.llvm_get_system_cpu())
         if "mattr" not in config and is_permitted():
-            config["mattr"] = list(ATTRIBUTES)
+            config["mattr"] = list(dict.fromkeys((*OF_FLOATS, *OF_BYTES)))
     if not approx:
         config["keys"] = ["cpu", EXACT]
     if not approx and "mattr" in config:
-        config["mattr"] = [attribute for attribute in map(str, config["mattr"]) if attribute not in ATTRIBUTES]
+        own = set(OF_FLOATS) - set(OF_BYTES)
+        config["mattr"] = [attribute for attribute in map(str, config["mattr"]) if attribute not in own]
     config.setdefault("num-cores", threads())
     checked = tvm.target.Target(config)
     mcpu = config.get("mcpu")
@@ -203,7 +204,9 @@ _KEPT: Final = ("mcpu", "mtriple", "mattr", "num-cores", "mfloat-abi", "mabi", "
 def _with_unit(target: tvm.target.Target) -> Mapping[str, Any]:
     """The target with the matrix unit that :func:`normalize_target` gives this machine, if it is this machine's CPU."""
     config = {k: v for k, v in dict(target.attrs).items() if k in _KEPT}
-    if config.get("mcpu") == str(codegen.llvm_get_system_cpu()) and not list(config.get("mattr", ())):
+    if config.get("mcpu") == str(codegen.llvm_get_system_cpu()) and set(map(str, config.get("mattr", ()))) <= set(
+        OF_BYTES
+    ):
         config.pop("mattr", None)
         config.pop("mcpu")
     return {"kind": "llvm"} | config

@@ -18,24 +18,29 @@ def target_of(**config):
     return normalize_target({"kind": "llvm", "num-cores": 2} | config)
 
 
+AMX_FLOATS, AMX_BYTES = ["+amx-tile", "+amx-bf16"], ["+amx-tile", "+amx-int8"]
+
+
 @pytest.mark.parametrize(
-    ("config", "name", "byte_products"),
+    ("config", "name", "changed"),
     [
-        ({"mcpu": "znver5"}, "avx512", True),
-        ({"mcpu": "znver4"}, "avx512 in halves", True),
-        ({"mcpu": "haswell"}, "avx2", False),
-        ({"mcpu": "nehalem"}, "sse", False),
-        ({"mcpu": "skylake-avx512"}, "avx512", False),
-        ({"mcpu": "alderlake"}, "avx2", True),
-        ({"mcpu": "sapphirerapids", "mattr": ["+amx-tile", "+amx-bf16"]}, "amx", True),
-        ({"mcpu": "sapphirerapids", "mattr": ["+amx-tile"]}, "avx512", True),
+        ({"mcpu": "znver5"}, "avx512", {"byte_products": True}),
+        ({"mcpu": "znver4"}, "avx512 in halves", {"byte_products": True}),
+        ({"mcpu": "haswell"}, "avx2", {}),
+        ({"mcpu": "nehalem"}, "sse", {}),
+        ({"mcpu": "skylake-avx512"}, "avx512", {}),
+        ({"mcpu": "alderlake"}, "avx2", {"byte_products": True}),
+        ({"mcpu": "sapphirerapids", "mattr": AMX_FLOATS}, "amx", {"matrix_bytes": False}),
+        ({"mcpu": "sapphirerapids", "mattr": AMX_BYTES}, "amx", {"matrix_unit": False}),
+        ({"mcpu": "sapphirerapids", "mattr": [*AMX_FLOATS, *AMX_BYTES]}, "amx", {}),
+        ({"mcpu": "sapphirerapids", "mattr": ["+amx-tile"]}, "avx512", {"byte_products": True}),
     ],
 )
-def test_another_machine_is_what_its_preset_says(config, name, byte_products):
+def test_another_machine_is_what_its_preset_says(config, name, changed):
     target = target_of(mtriple="x86_64-linux-gnu", **config)
     if dict(target.attrs)["mcpu"] == dict(normalize_target().attrs)["mcpu"]:
         pytest.skip("this is that machine")
-    assert machine_of(target) == replace(PRESETS[name], cores=2, byte_products=byte_products)
+    assert machine_of(target) == replace(PRESETS[name], cores=2, **changed)
 
 
 def test_units_that_take_half_a_vector_need_half_as_many_sums():

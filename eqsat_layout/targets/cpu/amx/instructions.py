@@ -18,17 +18,17 @@ from tvm import tirx
 ROWS: Final = 16
 """Of a tile: of the first operand, and of the result."""
 COLUMNS: Final = 16
-"""Of the result, whose elements are float32."""
-STEPS: Final = 32
-"""Of the reduction in one instruction: a row of the first operand, bfloat16."""
-ATTRIBUTES: Final = ("+amx-tile", "+amx-bf16")
-"""What LLVM calls the unit."""
+"""Of the result, whose elements have 32 bits."""
+ROW_BYTES: Final = 64
+"""Of each of the 16 rows of a register."""
+OF_FLOATS: Final = ("+amx-tile", "+amx-bf16")
+"""What LLVM calls the unit where it multiplies bfloat16."""
+OF_BYTES: Final = ("+amx-tile", "+amx-int8")
+"""What LLVM calls it where it multiplies bytes."""
 CONFIGURATION: Final = ((16,), "uint32")
 """Shape and type of the buffer that :func:`configured` needs."""
 
 _TILES: Final = 8
-"""Registers of 16 rows of 64 bytes."""
-_ROW_BYTES: Final = 64
 _PERMIT: Final = (158, 0x1023, 18)  # arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA), see arch/x86/xstate of Linux
 
 
@@ -56,7 +56,7 @@ def configured(buffer: Any) -> list[Any]:
     """All tiles of their full size, for the thread that runs this. ``buffer`` of the kind :data:`CONFIGURATION`."""
     data = np.zeros(64, "uint8")
     data[0] = 1  # the palette
-    data[16 : 16 + 2 * _TILES : 2] = _ROW_BYTES
+    data[16 : 16 + 2 * _TILES : 2] = ROW_BYTES
     data[48 : 48 + _TILES] = ROWS
     words = [tirx.IntImm("uint32", int(word)) for word in data.view("uint32")]
     stores = [tirx.BufferStore(buffer, word, [tirx.IntImm("int32", number)]) for number, word in enumerate(words)]
@@ -73,14 +73,14 @@ def cleared(tile: int) -> Any:
     return _instruction("tilezero", _tile(tile))
 
 
-def loaded(tile: int, buffer: Any, indices: Sequence[Any]) -> Any:
-    """A tile from 1024 bytes in one piece."""
-    return _instruction("tileloadd64", _tile(tile), _address(buffer, indices), tirx.IntImm("int64", _ROW_BYTES))
+def loaded(tile: int, buffer: Any, indices: Sequence[Any], stride: int = ROW_BYTES) -> Any:
+    """A tile from 1024 bytes in one piece, or in rows that are ``stride`` bytes apart."""
+    return _instruction("tileloadd64", _tile(tile), _address(buffer, indices), tirx.IntImm("int64", stride))
 
 
 def stored(tile: int, buffer: Any, indices: Sequence[Any]) -> Any:
     """A tile to 1024 bytes in one piece."""
-    return _instruction("tilestored64", _tile(tile), _address(buffer, indices), tirx.IntImm("int64", _ROW_BYTES))
+    return _instruction("tilestored64", _tile(tile), _address(buffer, indices), tirx.IntImm("int64", ROW_BYTES))
 
 
 def multiplied(result: int, rows: int, columns: int) -> Any:
@@ -89,6 +89,15 @@ def multiplied(result: int, rows: int, columns: int) -> Any:
     Row ``i`` of the tile ``columns`` holds steps ``2 i`` and ``2 i + 1`` of every column, side by side.
     """
     return _instruction("tdpbf16ps", _tile(result), _tile(rows), _tile(columns))
+
+
+def multiplied_bytes(result: int, rows: int, columns: int, *, has_signed_rows: bool) -> Any:
+    """Adds a product of tiles of bytes, one of them signed, to one of int32.
+
+    Row ``i`` of the tile ``columns`` holds steps ``4 i`` to ``4 i + 3`` of every column, side by side.
+    """
+    name = "tdpbsud" if has_signed_rows else "tdpbusd"
+    return _instruction(name, _tile(result), _tile(rows), _tile(columns))
 
 
 def _instruction(name: str, *arguments: Any) -> Any:

@@ -14,11 +14,14 @@ from typing import Any
 import tvm
 from tvm import tirx
 
+from eqsat_layout.targets.cpu.amx.instructions import COLUMNS
+from eqsat_layout.targets.cpu.amx.numbers import Floats, TileNumbers, Words
 from eqsat_layout.targets.schedules.accesses import StageAccess, StageAxis, places_of
 from eqsat_layout.targets.schedules.stages import Stage
 from eqsat_layout.tir.structural import nodes_of
 
-_FLOAT = "float32"
+LANES = COLUMNS
+"""Of vectors of 32-bit numbers beside the unit."""
 
 
 @dataclass(frozen=True)
@@ -92,24 +95,36 @@ class MatrixProduct:
     fixed: tuple[StageAxis, ...]
     data: Factor
     weights: Factor
+    numbers: TileNumbers
 
     @property
     def fixed_places(self) -> dict[Any, Any]:
         """The place along the axes of one element."""
         return {axis.var: tirx.IntImm(str(axis.var.ty.dtype), 0) for axis in self.fixed}
 
+    def or_zero(self, vector: Any, value: Any) -> Any:
+        """What data or weights are at the steps of a vector; zero for the one that only fills up a block."""
+        count = self.steps.vectors(LANES)
+        return tirx.if_then_else(vector < count, value, self.zero) if count % self.numbers.vectors else value
 
-def matrix_product(sch: Any, stage: Stage, lanes: int) -> MatrixProduct | None:
-    """What ``stage`` is as a product of float32 matrices, in vectors of ``lanes``; ``None`` if it is none.
+    @property
+    def zero(self) -> Any:
+        """Of the numbers."""
+        return tirx.const(0, self.numbers.dtype)
 
-    Columns lie in vectors along the last axis of the result, and steps do so along some axis of the data. Convolutions
-    are products too, whose rows are the places of a window.
+
+def matrix_product(sch: Any, stage: Stage, signed: str | None = None) -> MatrixProduct | None:
+    """What ``stage`` is as a product of matrices of float32, or of words of bytes; ``None`` if it is none.
+
+    ``signed``: the name of the buffer whose words are of signed bytes, where these are words. Columns lie in vectors
+    along the last axis of the result, and steps do so along some axis of the data. Convolutions are products too, whose
+    rows are the places of a window.
     """
     if not (stage.simple and stage.is_plain and stage.is_reduction) or len(stage.loads) != 2 or stage.matrix:
         return None
     if len({str(axis.var.ty.dtype) for axis in stage.axes}) > 1 or any(axis.extent is None for axis in stage.axes):
         return None
-    if any(_dtype(a) != _FLOAT for a in (stage.write, *stage.loads)):
+    if {_dtype(access) for access in (stage.write, *stage.loads)} != {_FLOAT if signed is None else _WORD}:
         return None
     last = next((axis for axis in reversed(stage.spatial) if axis.extent != 1), None)
     factors = None if last is None else _factors(sch.get(stage.block), last)
@@ -126,21 +141,24 @@ def matrix_product(sch: Any, stage: Stage, lanes: int) -> MatrixProduct | None:
     steps = _in_order(data.load, steps, rows)
     if columns[-1] is not last or stage.write.stride(last.var) != 1 or data.load.stride(steps[-1].var) != 1:
         return None
-    if not all(_is_in_vectors(axis, (data.load, weights.load, stage.write), lanes) for axis in (steps[-1], last)):
+    if not all(_is_in_vectors(axis, (data.load, weights.load, stage.write)) for axis in (steps[-1], last)):
         return None
     if stage.branches_on(steps[-1].var) or stage.branches_on(last.var):
         return None
     fixed = tuple(axis for axis in stage.axes if axis.extent == 1)
     batches, lines, vectors, terms = (OverlappingAxes(tuple(axes)) for axes in (batch, rows, columns, steps))
-    return MatrixProduct(stage, batches, lines, vectors, terms, fixed, data, weights)
+    numbers = Floats() if signed is None else Words(has_signed_data=str(data.load.buffer.name) == signed)
+    return MatrixProduct(stage, batches, lines, vectors, terms, fixed, data, weights, numbers)
 
 
-def _is_in_vectors(axis: StageAxis, accesses: Sequence[StageAccess], lanes: int) -> bool:
+def _is_in_vectors(axis: StageAxis, accesses: Sequence[StageAccess]) -> bool:
     """Vectors along the axis lie in one block of each buffer, also where the last one overlaps the one before."""
     periods = [period for access in accesses if (period := access.period(axis.var))]
     extent = axis.extent or 0
-    return extent >= lanes and not any(period % lanes for period in periods) and not (periods and extent % lanes)
+    return extent >= LANES and not any(period % LANES for period in periods) and not (periods and extent % LANES)
 
+
+_FLOAT, _WORD = "float32", "int32"
 
 _KINDS = ((True, True, False), (True, False, False), (False, True, False), (True, True, True))
 """Of batch, rows, columns and steps: whether data and weights depend on them, and whether they are reduced over."""
@@ -171,7 +189,8 @@ def _factor(value: Any) -> Factor | None:
 
 
 def _is_zero(init: Any) -> bool:
-    return isinstance(init, tirx.BufferStore) and isinstance(init.value, tirx.FloatImm) and float(init.value) == 0.0
+    is_number = isinstance(init, tirx.BufferStore) and isinstance(init.value, (tirx.FloatImm, tirx.IntImm))
+    return is_number and init.value.value == 0
 
 
 def _in_order(data: StageAccess, steps: Sequence[StageAxis], rows: Sequence[StageAxis]) -> list[StageAxis]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from eqsat_layout.targets.cpu.amx.kernels import matrix_kernel
 from eqsat_layout.targets.cpu.amx.products import MatrixProduct, matrix_product
-from eqsat_layout.targets.cpu.amx.tile_plan import LANES, TilePlan, plan_tiles
+from eqsat_layout.targets.cpu.amx.tile_plan import TilePlan, plan_tiles
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.chain import chain_of
 from eqsat_layout.targets.cpu.model.chain_model import ChainModel
@@ -35,19 +35,22 @@ class SplitProduct:
         return matrix_kernel(self.product, self.epilogue, self.sch, self.plan)
 
 
-def split_product(func: Any, machine: CpuMachine) -> SplitProduct | None:
-    """``func`` as such a product; ``None`` where it is none, or faster without the unit, or the machine has none."""
-    if not machine.matrix_unit:
+def split_product(func: Any, machine: CpuMachine, signed: str | None = None) -> SplitProduct | None:
+    """``func`` as such a product; ``None`` where it is none, or faster without the unit, or the machine has none.
+
+    ``signed``: of a kernel over words (:class:`.byte_words.WordKernel`), the name of the buffer of signed bytes.
+    """
+    if not (machine.matrix_unit if signed is None else machine.matrix_bytes):
         return None
-    found = unless_refused(lambda: _product_of(func, machine))
+    found = unless_refused(lambda: _product_of(func, machine, signed))
     return found if found is not None and _is_faster(found, machine) else None
 
 
-def _product_of(func: Any, machine: CpuMachine) -> SplitProduct | None:
+def _product_of(func: Any, machine: CpuMachine, signed: str | None) -> SplitProduct | None:
     sch = inline_producers(new_schedule(func), _may_inline)
     sch = align_epilogues(new_schedule(sch.mod["main"]))
     first, *others = stages_of(sch)
-    product, epilogue = matrix_product(sch, first, LANES), epilogue_of(sch, first) if others else None
+    product, epilogue = matrix_product(sch, first, signed), epilogue_of(sch, first) if others else None
     if product is None or len(others) > 1 or (others and (epilogue is None or not is_in_place(first, epilogue))):
         return None
     plan = plan_tiles(product, machine)

@@ -10,26 +10,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from eqsat_layout.targets.cpu.amx import instructions as matrix_unit
-from eqsat_layout.targets.cpu.amx.bfloat16_parts import PAIRS, PARTS
-from eqsat_layout.targets.cpu.amx.products import MatrixProduct
+from eqsat_layout.targets.cpu.amx.numbers import TileNumbers
+from eqsat_layout.targets.cpu.amx.products import LANES, MatrixProduct
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.overlap import overlapped
 from eqsat_layout.targets.schedules.stages import divisors
 
-LANES = 16  # of vectors of float32 beside the unit
 TILES = 2  # of rows, and of columns: their four products and the four of operands are the unit's eight registers
 BLOCK_ROWS = TILES * matrix_unit.ROWS
 BLOCK_COLUMNS = TILES * matrix_unit.COLUMNS
-BLOCK_STEPS = matrix_unit.STEPS
 _MOST_ROWS = 2048  # of a chunk: the parts of more fit no L2
-_BUSY = 1.05  # times as long as the products of a block alone: loads and stores of tiles between them
 _HALF = 0.55  # of a block's time for one of half as many rows
-_PART = 1.5  # cycles of an element of the data that is read and cut into parts
-_WEIGHT = 0.48  # of an element of the weights that is cut into parts
-_RESULT = 0.6  # of an element of the result, its epilogue included
+_RESULT = 0.6  # cycles of an element of the result, its epilogue included
 _RESUMED = 150.0  # of a block's sums that wait for the next piece
-_FIRST = 0.48  # of the bandwidth of memory, for weights that a core reads while it computes
-_AGAIN = 0.56  # of that of the last-level cache, for those that it has read before
+_AGAIN = 0.56  # of the bandwidth of the last-level cache, for weights that a core has read before
 _HELD = 0.45  # of the size of L2 (measured with 2 MiB), for the parts of a chunk of rows
 _SUMS = 0.3  # of it, for sums that wait for more steps
 _FILL = 0.6  # of it, for parts and weights that are used again
@@ -59,7 +53,7 @@ def _plans(product: MatrixProduct, machine: CpuMachine) -> Iterator[TilePlan]:
     blocks, panels = blocks_of(product), panels_of(product)
     for groups in (count for count in (1, *range(machine.cores, 4 * machine.cores + 1)) if panels % count == 0):
         for size in _sizes(product.rows.extent, machine):
-            pieces = _pieces(size, blocks, panels // groups, machine)
+            pieces = _pieces(size, blocks, panels // groups, product.numbers, machine)
             if pieces:
                 plan = TilePlan(size, math.ceil(product.rows.extent / size), groups, pieces, 0.0)
                 yield replace(plan, nanoseconds=_MARGIN * _nanoseconds(product, plan, machine))
@@ -72,40 +66,43 @@ def _sizes(rows: int, machine: CpuMachine) -> list[int]:
     return sorted({_rounded_up(math.ceil(rows / count), matrix_unit.ROWS) for count in counts})
 
 
-def _pieces(rows: int, blocks: int, panels: int, machine: CpuMachine) -> int:
+def _pieces(rows: int, blocks: int, panels: int, numbers: TileNumbers, machine: CpuMachine) -> int:
     """In how many pieces steps are done, for a chunk's parts to fit the cache; 0 where they don't."""
-    fit = [d for d in divisors(blocks, blocks) if _held(rows, blocks) <= d * _HELD * machine.l2_bytes]
+    fit = [d for d in divisors(blocks, blocks) if _held(rows, blocks, numbers) <= d * _HELD * machine.l2_bytes]
     sums = _rounded_up(rows, BLOCK_ROWS) * panels * BLOCK_COLUMNS * 4
     pieces = min(fit, default=0)
     return pieces if pieces <= 1 or sums <= _SUMS * machine.l2_bytes else 0
 
 
-def _held(rows: int, blocks: int) -> int:
+def _held(rows: int, blocks: int, numbers: TileNumbers) -> int:
     """Bytes of the parts of so much data."""
-    return _rounded_up(rows, BLOCK_ROWS) * blocks * BLOCK_STEPS * PARTS * 2
+    return _rounded_up(rows, BLOCK_ROWS) * blocks * numbers.row_bytes
 
 
 def _nanoseconds(product: MatrixProduct, plan: TilePlan, machine: CpuMachine) -> float:
-    blocks, panels = blocks_of(product), panels_of(product) // plan.groups
+    numbers, blocks, panels = product.numbers, blocks_of(product), panels_of(product) // plan.groups
     turns = math.ceil(product.batch.extent * plan.chunks * plan.groups / machine.cores)
     pairs = plan.rows / BLOCK_ROWS
-    block = _BUSY * len(PAIRS) * TILES * TILES * machine.matrix_cycles
+    block = numbers.busy * len(numbers.pairs) * TILES * TILES * machine.matrix_cycles
     computing = (math.floor(pairs) + (_HALF if pairs % 1 else 0.0)) * panels * blocks * block
     computing += math.ceil(pairs) * panels * (plan.pieces - 1) * _RESUMED
-    weights = panels * blocks * BLOCK_COLUMNS * BLOCK_STEPS
-    others = plan.rows * (product.steps.extent * _PART + panels * BLOCK_COLUMNS * _RESULT) + weights * _WEIGHT
+    weights = panels * blocks * BLOCK_COLUMNS * numbers.steps
+    others = plan.rows * (product.steps.extent * numbers.data_cycles + panels * BLOCK_COLUMNS * _RESULT)
+    others += weights * numbers.weight_cycles
     busy = turns * (computing + others) / machine.cycles_per_nanosecond
     first = math.ceil(turns / plan.chunks)  # times that a core reads weights that are new to it
-    is_kept = 4 * weights + _held(plan.rows, blocks // plan.pieces) <= _FILL * machine.l2_bytes
+    is_kept = 4 * weights + _held(plan.rows, blocks // plan.pieces, numbers) <= _FILL * machine.l2_bytes
     again = 0 if is_kept else turns - first
-    seconds = first / (_FIRST * machine.memory_bandwidth) + again / (_AGAIN * machine.last_level_bandwidth)
+    seconds = first / (numbers.weight_bandwidth * machine.memory_bandwidth) + again / (
+        _AGAIN * machine.last_level_bandwidth
+    )
     loading = 4 * weights * seconds * 1e9
     return overlapped(busy, loading) + machine.parallel_launch * 1e9
 
 
 def blocks_of(product: MatrixProduct) -> int:
     """How many blocks of steps there are, one instruction each."""
-    return math.ceil(product.steps.vectors(LANES) * LANES / BLOCK_STEPS)
+    return math.ceil(product.steps.vectors(LANES) * LANES / product.numbers.steps)
 
 
 def panels_of(product: MatrixProduct) -> int:

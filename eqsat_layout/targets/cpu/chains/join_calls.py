@@ -27,13 +27,14 @@ from eqsat_layout.passes.call_windows import (
 )
 from eqsat_layout.passes.marks import SAVED
 from eqsat_layout.passes.wide_floats import wide_floats
-from eqsat_layout.targets.cpu.amx.selection import split_product
+from eqsat_layout.targets.cpu.amx.selection import SplitProduct, split_product
 from eqsat_layout.targets.cpu.chains.best_cuts import BestCuts
 from eqsat_layout.targets.cpu.chains.cut_choices import fastest_cut, may_be_cut
 from eqsat_layout.targets.cpu.chains.move_pads import may_move_pads, pads_first
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.chain import Chain, chain_of
 from eqsat_layout.targets.cpu.model.chain_model import ChainModel, FusedTiles
+from eqsat_layout.targets.cpu.places.byte_words import in_words
 from eqsat_layout.targets.cpu.schedule import joined_primfunc
 from eqsat_layout.targets.cpu.single.simplify import simplified
 from eqsat_layout.targets.schedules.attempts import isolated, unless_refused
@@ -200,10 +201,14 @@ class _CallJoiner:
         if not chain.is_known:
             return None
         alone = min(self.model.apart(chain), self._rows_of(sch) if _are_rows(chain.stages) else math.inf)
-        split = split_product(function, self.machine)
+        split = self._on_matrix_unit(function)
         alone = min(alone, split.plan.nanoseconds) if split else alone
         tiles = self.model.faster(chain, alone)
         return _Kernel(chain, tuple(sch.mod["main"].params), tiles.nanoseconds if tiles else alone)
+
+    def _on_matrix_unit(self, function: Any) -> SplitProduct | None:
+        words = unless_refused(lambda: in_words(function)) if self.machine.matrix_bytes else None
+        return split_product(words.func, self.machine, words.signed) if words else split_product(function, self.machine)
 
     def _join(self, window: Sequence[KernelCall]) -> Any:
         """The call of one function that does what those of a window do; ``None`` if there is none that is faster."""

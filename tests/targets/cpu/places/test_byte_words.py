@@ -11,70 +11,18 @@ import tvm
 from effort import tries
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from targets.cpu.byte_kernels import HERE, convolution, operands, product, ran
 from targets.machines import AVX2
-from tvm import te, tirx, topi
+from tvm import te, topi
 
 from eqsat_layout.errors import Refused
-from eqsat_layout.targets.cpu.build import build_scheduled
 from eqsat_layout.targets.cpu.places.box import Box, in_boxes
 from eqsat_layout.targets.cpu.places.byte_words import in_words
 from eqsat_layout.targets.cpu.schedule import schedule_primfunc
-from eqsat_layout.targets.cpu.target import make_target
 from eqsat_layout.tir.intrinsics import is_call
 from eqsat_layout.tir.structural import nodes_of
 
-HERE = make_target(None, True)
 HAS_PRODUCTS = HERE.has_byte_products
-
-
-def convolution(channels: int, outputs: int, size: int, taps: int, block: int, border: int = 0, **how: Any) -> Any:
-    """Channels last; weights in blocks of outputs, in which four inputs lie side by side. A border of ``border``."""
-    stride = how.get("stride", 1)
-    data = te.placeholder((1, size, size, channels), "uint8", "data")
-    weights = te.placeholder((outputs // block, taps, taps, channels // 4, block, 4), "int8", "weights")
-    edge = [0, taps // 2, taps // 2, 0]
-    padded = topi.nn.pad(data, edge, edge, pad_value=tirx.const(border, "uint8"), name="pad")
-    places = (size + 2 * (taps // 2) - taps) // stride + 1
-    r, s, c = (te.reduce_axis((0, extent), name) for extent, name in ((taps, "r"), (taps, "s"), (channels, "c")))
-
-    def element(n: Any, y: Any, x: Any, o: Any) -> Any:
-        one = padded[n, y * stride + r, x * stride + s, c].astype("int32")
-        other = weights[o // block, r, s, c // 4, o % block, c % 4].astype("int32")
-        return te.sum(one * other, axis=[r, s, c])
-
-    sums = te.compute((1, places, places, outputs), element, name="sums")
-    scaled = te.compute(sums.shape, lambda *i: sums(*i).astype("float32") * te.const(0.5, "float32"), name="scaled")
-    return te.create_prim_func([data, weights, scaled], index_dtype_override="int64")
-
-
-def product(rows: int, steps: int, columns: int, *, transposed: bool = False) -> Any:
-    """Of matrices; ``transposed``: each column's weights are one row."""
-    data = te.placeholder((rows, steps), "uint8", "data")
-    shape = (columns, steps) if transposed else (steps // 4, columns, 4)
-    weights = te.placeholder(shape, "int8", "weights")
-    k = te.reduce_axis((0, steps), "k")
-
-    def element(i: Any, j: Any) -> Any:
-        own = weights[j, k] if transposed else weights[k // 4, j, k % 4]
-        return te.sum(data[i, k].astype("int32") * own.astype("int32"), axis=k)
-
-    return te.create_prim_func([data, weights, te.compute((rows, columns), element, name="product")])
-
-
-def operands(func: Any, seed: int = 0) -> list[Any]:
-    rng = np.random.default_rng(seed)
-    found = []
-    for param in func.params:
-        shape, dtype = [int(extent) for extent in param.ty.shape], str(param.ty.dtype)
-        low, high = {"uint8": (0, 256), "int8": (-128, 128)}.get(dtype, (0, 1))
-        found.append(rng.integers(low, high, shape).astype(dtype))
-    return found
-
-
-def ran(func: Any, arrays: list[Any]) -> Any:
-    tensors = [tvm.runtime.tensor(array) for array in arrays]
-    build_scheduled(tvm.IRModule({"k": func.with_attr("global_symbol", "k")}), HERE.tvm)["k"](*tensors)
-    return tensors[-1].numpy()
 
 
 def scheduled(func: Any, *, products: bool) -> Any:

@@ -1,0 +1,210 @@
+"""The tiles of weights: cut in panels while the unit works on the panel before, or loaded from where they lie.
+
+In: a product and how it is cut. Out: the statements that prepare a panel, and those that load its tiles.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Protocol
+
+import tvm
+from tvm import tirx
+
+from eqsat_layout.targets.cpu.amx import instructions as matrix_unit
+from eqsat_layout.targets.cpu.amx.products import LANES, MatrixProduct
+from eqsat_layout.targets.cpu.amx.statements import Loops, sequence
+from eqsat_layout.targets.cpu.amx.tile_plan import TILES
+from eqsat_layout.tir.structural import substitute
+
+_WORD_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Panels:
+    """The weights of a product: a task goes over ``count`` panels of ``blocks`` blocks of steps, and with each of them
+    over ``pairs`` pairs of tiles of rows."""
+
+    product: MatrixProduct
+    loops: Loops
+    count: int
+    blocks: int
+    pairs: int
+
+    def places(self, at: Task, number: Any, column: Any, lane: Any, vector: Any, step: Any) -> dict[Any, Any]:
+        """Of a weight: a column of a tile, the last one again for those that are too many, and a step."""
+        product = self.product
+        tile, tiles = (at.panel + number) * TILES + column, product.columns.vectors(LANES)
+        if tiles % TILES:
+            tile = tirx.min(tile, self.loops.number(tiles - 1))
+        places = product.fixed_places | product.batch.at(at.batch) | product.columns.at_vector(tile, lane, LANES)
+        return places | product.steps.at_vector(vector, step, LANES)
+
+    def share(self, lines: int, pair: Any, block: Any, of_line: Callable[[Any], Any]) -> Any:
+        """``of_line`` for those of the ``lines`` of a panel that are due in one step of one pair of tiles of rows."""
+        each = math.ceil(lines / (self.pairs * self.blocks))
+        last, start = self.loops.number(lines - 1), (pair * self.blocks + block) * each
+
+        def own(index: Any) -> Any:
+            return of_line(tirx.min(start + index, last))
+
+        return self.loops.loop(each, own, tirx.ForKind.UNROLLED)
+
+    def following(self, number: Any) -> Any:
+        """The number of the panel after this one, or this one if it is the last."""
+        return tirx.min(number + 1, self.loops.number(self.count - 1))
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a core works on: the number of its piece of the steps, of its element of the batch, of its first panel."""
+
+    piece: Any
+    batch: Any
+    panel: Any
+
+
+class TilesOfWeights(Protocol):
+    """Where tiles of weights come from."""
+
+    @property
+    def buffers(self) -> Sequence[Any]:
+        """Of its own."""
+
+    def first(self, at: Task) -> list[Any]:
+        """Statements before all panels of a task."""
+
+    def next(self, at: Task, number: Any, pair: Any, block: Any) -> list[Any]:
+        """What is due for the panel after ``number`` in one step of one pair of tiles of rows."""
+
+    def loaded(self, register: int, at: Task, number: Any, block: Any, part: int, column: int) -> Any:
+        """One of the tiles of a block of a panel in a register."""
+
+
+def tiles_of_weights(panels: Panels) -> TilesOfWeights:
+    """From where they lie if they lie in tiles."""
+    stride = _row_stride(panels.product)
+    return CutWeights(panels) if stride is None else WeightsInPlace(panels, stride)
+
+
+def _row_stride(product: MatrixProduct) -> int | None:
+    """Bytes from one row of a tile of weights in memory to the next; ``None`` where there are no such tiles."""
+    weights, numbers = product.weights, product.numbers
+    is_same = numbers.dtype == numbers.part_dtype and isinstance(weights.value, tvm.ir.TensorLoad)
+    if not is_same or weights.load.stride(product.columns.axes[-1].var) != 1:
+        return None
+    stride = weights.load.stride(product.steps.axes[-1].var)
+    return None if stride is None else stride * _WORD_BYTES
+
+
+@dataclass(frozen=True)
+class WeightsInPlace:
+    """Tiles whose rows are ``stride`` bytes apart. CPUs prefetch them by themselves: asking for the next panel's lines
+    made products of 16 rows take 1.7 times as long, others the same."""
+
+    panels: Panels
+    stride: int
+
+    buffers: ClassVar[Sequence[Any]] = ()
+
+    def first(self, at: Task) -> list[Any]:
+        """See :class:`TilesOfWeights`."""
+        return []
+
+    def next(self, at: Task, number: Any, pair: Any, block: Any) -> list[Any]:
+        """See :class:`TilesOfWeights`."""
+        return []
+
+    def loaded(self, register: int, at: Task, number: Any, block: Any, part: int, column: int) -> Any:
+        """See :class:`TilesOfWeights`."""
+        zero = self.panels.loops.number(0)
+        vector = at.piece * self.panels.blocks + block
+        places = self.panels.places(at, number, self.panels.loops.number(column), zero, vector, zero)
+        first = substitute(self.panels.product.weights.value, places)
+        return matrix_unit.loaded(register, first.source, list(first.indices), self.stride)
+
+
+@dataclass(frozen=True)
+class CutWeights:
+    """Panels of parts, of which two are there at a time."""
+
+    panels: Panels
+
+    @property
+    def buffers(self) -> Sequence[Any]:
+        """See :class:`TilesOfWeights`."""
+        return (self._panel, self._vector)
+
+    @cached_property
+    def _panel(self) -> Any:
+        """This one and the next."""
+        numbers = self.panels.product.numbers
+        shape = (2, self.panels.blocks, numbers.parts, TILES, self._lines, matrix_unit.COLUMNS)
+        row = numbers.row_of_weights([tirx.const(0, numbers.part_dtype)] * numbers.packed)
+        return tirx.decl_buffer(shape, str(row.ty.dtype), "panel")
+
+    @cached_property
+    def _vector(self) -> Any:
+        numbers = self.panels.product.numbers
+        return tirx.decl_buffer((numbers.packed, LANES), numbers.dtype, "weights", scope="local")
+
+    @property
+    def _lines(self) -> int:
+        """Rows of a tile."""
+        numbers = self.panels.product.numbers
+        return numbers.steps // numbers.packed
+
+    @property
+    def _all_lines(self) -> int:
+        return TILES * self.panels.blocks * self._lines
+
+    def first(self, at: Task) -> list[Any]:
+        """See :class:`TilesOfWeights`."""
+        loops = self.panels.loops
+        return [loops.loop(self._all_lines, lambda line: self._cut(line, at, loops.number(0)))]
+
+    def next(self, at: Task, number: Any, pair: Any, block: Any) -> list[Any]:
+        """See :class:`TilesOfWeights`."""
+        panels = self.panels
+        if panels.count == 1:
+            return []
+        following = panels.following(number)
+        return [panels.share(self._all_lines, pair, block, lambda line: self._cut(line, at, following))]
+
+    def loaded(self, register: int, at: Task, number: Any, block: Any, part: int, column: int) -> Any:
+        """See :class:`TilesOfWeights`."""
+        place = [tirx.floormod(number, 2), block, *map(self.panels.loops.number, (part, column, 0, 0))]
+        return matrix_unit.loaded(register, self._panel, place)
+
+    def _cut(self, line: Any, at: Task, number: Any) -> Any:
+        """The parts of a row of a tile; rows are counted as they lie in memory."""
+        panels, numbers = self.panels, self.panels.product.numbers
+        loops, packed, lines = panels.loops, numbers.packed, LANES // numbers.packed
+        each = panels.blocks * self._lines
+        column, rest = tirx.floordiv(line, each), tirx.floormod(line, each)
+        block, own = tirx.floordiv(rest, self._lines), tirx.floormod(rest, self._lines)
+        vector = (at.piece * panels.blocks + block) * numbers.vectors + tirx.floordiv(own, lines)
+        step = tirx.floormod(own, lines) * packed
+
+        def value(which: int) -> Callable[[Any], Any]:
+            def store(lane: Any) -> Any:
+                places = panels.places(at, number, column, lane, vector, step + which)
+                found = panels.product.or_zero(vector, substitute(panels.product.weights.value, places))
+                return tirx.BufferStore(self._vector, found, [which, lane])
+
+            return store
+
+        def stored(part: int) -> Callable[[Any], Any]:
+            def store(lane: Any) -> Any:
+                steps = [tirx.BufferLoad(self._vector, [which, lane]) for which in range(packed)]
+                row = numbers.row_of_weights([numbers.part(step, part) for step in steps])
+                place = [tirx.floormod(number, 2), block, loops.number(part), column, own, lane]
+                return tirx.BufferStore(self._panel, row, place)
+
+            return store
+
+        values = [loops.vectors(value(which)) for which in range(packed)]
+        return sequence([*values, *(loops.vectors(stored(part)) for part in range(numbers.parts))])

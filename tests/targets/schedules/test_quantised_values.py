@@ -1,0 +1,93 @@
+"""Bytes of floats in few steps are those of rounding, adding and bounding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from tvm import te, tirx
+
+from eqsat_layout.targets.schedules.quantised_values import quantise_in_few_steps
+from eqsat_layout.tir.intrinsics import is_call
+from eqsat_layout.tir.structural import nodes_of
+
+BYTES = {"uint8": (0, 255), "int8": (-128, 127)}
+VALUES = np.concatenate(
+    [
+        np.arange(-700, 700, dtype="float32") / 2,  # halves, which go to the even number
+        np.float32([0.0, -0.0, 0.49999997, 2.5e9, -2.5e9, 3e38, -3e38, np.inf, -np.inf, 8388609.5, -4194304.5]),
+        np.random.default_rng(0).standard_normal(4000).astype("float32") * 200,
+    ]
+)
+
+
+def kernel(dtype: str, *, has_zero: bool, is_restored: bool, other: bool = False, bounds: Any = None) -> Any:
+    """Quantises; ``is_restored``: and makes floats of that, less another zero point if ``other``."""
+    x = te.placeholder(VALUES.shape, "float32", "x")
+    zero, second = te.placeholder((), dtype, "zero"), te.placeholder((), dtype, "second")
+    low, high = bounds or BYTES[dtype]
+
+    def element(i: Any) -> Any:
+        value = tirx.round(x[i])
+        value = value + zero().astype("float32") if has_zero else value
+        made = tirx.max(tirx.min(value, tirx.const(high, "float32")), tirx.const(low, "float32")).astype(dtype)
+        if not is_restored:
+            return made
+        whole = made.astype("int32")
+        whole = whole - (second if other else zero)().astype("int32") if has_zero else whole
+        return whole.astype("float32") * tirx.const(0.25, "float32")
+
+    result = te.compute(VALUES.shape, element)
+    return te.create_prim_func([x, zero, second, result], index_dtype_override="int64")
+
+
+def run(func: Any, dtype: str, zero: int) -> Any:
+    result = tvm.runtime.tensor(np.zeros(VALUES.shape, str(func.params[-1].ty.dtype)))
+    scalars = [tvm.runtime.tensor(np.array(number, dtype)) for number in (zero, 3)]
+    module = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
+    tvm.compile(module, target="llvm")["main"](tvm.runtime.tensor(VALUES), *scalars, result)
+    return result.numpy()
+
+
+@pytest.mark.parametrize("is_restored", [False, True])
+@pytest.mark.parametrize(
+    ("dtype", "zero", "bounds"),
+    [
+        ("uint8", 0, None),
+        ("uint8", 117, None),
+        ("uint8", 255, (3, 200)),
+        ("int8", -128, None),
+        ("int8", 5, (-127, 127)),
+    ],
+)
+@pytest.mark.parametrize("has_zero", [False, True])
+def test_values_are_the_same(dtype: str, zero: int, bounds: Any, has_zero: bool, is_restored: bool) -> None:
+    func = kernel(dtype, has_zero=has_zero, is_restored=is_restored, bounds=bounds)
+    changed = quantise_in_few_steps(func)
+    assert not any(is_restored is False and is_call(c, "tirx.round") for c in nodes_of(changed.body, tvm.ir.Call))
+    casts = [str(cast.ty.dtype) for cast in nodes_of(changed.body, tirx.Cast)]
+    assert is_restored is False or "uint8" not in casts
+    low, high = bounds or BYTES[dtype]
+    own = zero if has_zero else 0
+    with np.errstate(invalid="ignore"):
+        expected = np.clip(np.rint(VALUES) + np.float32(own), low, high)
+    expected = (expected - own) * 0.25 if is_restored else expected.astype(dtype)
+    np.testing.assert_array_equal(run(changed, dtype, zero), expected)
+
+
+@pytest.mark.parametrize(
+    "func",
+    [
+        kernel("uint8", has_zero=True, is_restored=False, bounds=(-1, 255)),  # casts of what is no byte
+        kernel("int8", has_zero=True, is_restored=False, bounds=(-127.5, 127)),
+    ],
+)
+def test_other_casts_are_left_alone(func: Any) -> None:
+    assert quantise_in_few_steps(func).same_as(func)
+
+
+def test_another_zero_point_is_taken_off_as_it_is() -> None:
+    func = kernel("uint8", has_zero=True, is_restored=True, other=True)
+    np.testing.assert_array_equal(run(quantise_in_few_steps(func), "uint8", 90), run(func, "uint8", 90))
