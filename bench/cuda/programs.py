@@ -3,6 +3,7 @@
     python -m bench.cuda.programs NETWORK... --no-device          what is launched, beside the machine's floor
     python -m bench.cuda.programs NETWORK... --bundle FOLDER      a folder for a machine with a card: bundles/write.py
     cd FOLDER && python -m bench.cuda.run_bundle --json out.json  there: all that is measured
+    python -m bench.cuda.programs --fill out.json                 here: plans for that card are made by it
 
 In: names of networks, precisions and a machine. Out: tables and, with ``--json``, the rows; or the folder. The ten
 networks of bench/networks/real.py need the dependency group ``bench``; ``--small`` gives them smaller inputs.
@@ -19,10 +20,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from bench.cuda.bundles.kernels import fill
 from bench.cuda.bundles.write import Effort, Network, write_bundle
 from bench.cuda.tables import KERNELS, row_of, shown
 from bench.cuda.tables import NETWORKS as COLUMNS
 from bench.networks.by_name import NETWORKS, OTHERS, module_of
+from eqsat_layout.cost.database import Database
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.targets.cuda.machines import MACHINES
 from eqsat_layout.targets.cuda.target import CudaTarget
@@ -54,7 +57,8 @@ def bundle(options: argparse.Namespace, target: CudaTarget) -> None:
         for precision in options.precision
         for batch in options.batch
     ]
-    write_bundle(options.bundle, networks, target, Effort(options.cases, options.plans), partial(print, flush=True))
+    effort = Effort(options.cases, options.plans, options.timed)
+    write_bundle(options.bundle, networks, target, effort, partial(print, flush=True))
 
 
 def main() -> None:
@@ -69,6 +73,7 @@ def main() -> None:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--no-device", action="store_true", help="tables of what is launched")
     what.add_argument("--bundle", type=Path, metavar="FOLDER", help="what a card is to measure")
+    what.add_argument("--fill", type=Path, metavar="FILE", help="the database, with what a card measured")
     parser.add_argument("--machine", default="h100", choices=sorted(MACHINES))
     parser.add_argument("--precision", nargs="+", default=["float32"], choices=PRECISIONS)
     parser.add_argument("--small", action="store_true", help="the ten networks with smaller inputs")
@@ -78,6 +83,7 @@ def main() -> None:
     parser.add_argument("--batch", nargs="+", type=int, default=[1], help="images or texts")
     parser.add_argument("--cases", nargs="*", metavar="NAME", help="small programs of a bundle, instead of all")
     parser.add_argument("--plans", type=int, default=4, help="candidates of each product in a bundle; 0: none")
+    parser.add_argument("--timed", type=int, default=24, help="kernels of each network's plan, and as many others")
     options = parser.parse_args()
     if options.small:
         from bench.networks import real
@@ -89,7 +95,10 @@ def main() -> None:
     target = target_of(said)
     assert isinstance(target, CudaTarget)
     try:
-        bundle(options, target) if options.bundle else tables(options, target)
+        if options.fill:
+            print(fill(json.loads(options.fill.read_text(encoding="utf-8")), Database(), target.version))
+        else:
+            bundle(options, target) if options.bundle else tables(options, target)
     except EqsatError as error:
         parser.error(str(error))
 

@@ -3,7 +3,8 @@
 In: names of networks and of profiles. Out: a table, a summary and, with ``--json``, the rows. Bytes are modelled, for
 each kernel of the compiled program: images are kept in the L1 cache, buffers come from the L2 cache each time where
 the profile says so. ``kept MB``: what these kernels would move if all that they read stayed in the first cache, below
-which no choice of memories goes; ``once MB``: if each read every byte once, below which only other kernels go.
+which no choice of memories goes; ``once MB``: if each read every byte once, below which only other kernels go;
+``planned MB``: what the planner counts, by which "ours, for traffic" (``objective="traffic"``) is the optimum.
 Launches, copies and memory are those of the compiled program. ``--run`` runs it on PoCL, compares it with the CPU and
 gives CPU seconds: images are simulated there. The ten networks need the dependency group ``bench``; ``--small`` gives
 them smaller inputs.
@@ -20,7 +21,7 @@ from typing import Any, Final
 import numpy as np
 
 from bench.networks.by_name import NETWORKS, OTHERS, module_of
-from bench.opencl.rows import NAMES, OURS, rows
+from bench.opencl.rows import LEAST, NAMES, OURS, rows
 from eqsat_layout.targets.opencl.policies import POLICIES
 
 _MB: Final = 1e6
@@ -34,6 +35,7 @@ COLUMNS: Final[Sequence[tuple[str, str, int, float]]] = (
     ("buffer_bytes", "buffer MB", 10, _MB),
     ("kept_bytes", "kept MB", 9, _MB),
     ("once_bytes", "once MB", 9, _MB),
+    ("planned_bytes", "planned MB", 11, _MB),
     ("modelled_seconds", "model ms", 9, 1e-3),
     ("peak_bytes", "peak MB", 9, _MB),
     ("padded", "padded", 7, 1),
@@ -48,7 +50,7 @@ COLUMNS: Final[Sequence[tuple[str, str, int, float]]] = (
 
 
 def show(row: dict[str, Any]) -> str:
-    text = f"{row['network']:<24}{row['profile']:<12}{row['policy']:<14}"
+    text = f"{row['network']:<24}{row['profile']:<12}{row['policy']:<18}"
     if "fails" in row:
         return f"{text}{row['fails']}"
     for name, _, width, unit in COLUMNS:
@@ -70,9 +72,12 @@ def summary(found: Sequence[dict[str, Any]], profile: str) -> Iterator[str]:
         for name in dict.fromkeys(one["network"] for one in found)
     ]
     bounds: list[list[float]] = []
+    planned: list[float] = []
     for table in tables:
         known = [table[policy.name] for policy in POLICIES if policy.name in table]
         if known:
+            if LEAST in table:
+                planned.append(min(one["planned_bytes"] for one in known) / table[LEAST]["planned_bytes"])
             times, launches = ([one[key] for one in known] for key in ("modelled_seconds", "launches"))
             best = {"modelled_seconds": min(times), "launches": min(launches)}
             table["best policy"] = best | {"image_bytes": min(map(bytes_of, known)), "buffer_bytes": 0.0}
@@ -81,6 +86,8 @@ def summary(found: Sequence[dict[str, Any]], profile: str) -> Iterator[str]:
     if bounds:
         for what, ratios in zip(BOUNDS.values(), zip(*bounds, strict=True), strict=True):
             yield f"{profile}, best policy over what our kernels would move, {what}: {spread(ratios)}"
+    if planned:
+        yield f"{profile}, best policy over {LEAST}, bytes as planned, {len(planned)} networks: {spread(planned)}"
     for name in ("best policy", *(name for name in NAMES if name != OURS)):
         pairs = [(table[name], table[OURS]) for table in tables if name in table and OURS in table]
         if pairs:
@@ -123,7 +130,7 @@ def main() -> None:
         from bench.networks import real
 
         real.make_small()
-    print(f"{'network':<24}{'profile':<12}{'policy':<14}" + "".join(f"{t:>{w}}" for _, t, w, _ in COLUMNS))
+    print(f"{'network':<24}{'profile':<12}{'policy':<18}" + "".join(f"{t:>{w}}" for _, t, w, _ in COLUMNS))
     found = []
     for name in given.networks or list(NETWORKS):
         for profile in given.profile or ["adreno6xx"]:

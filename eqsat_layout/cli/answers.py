@@ -14,6 +14,7 @@ from eqsat_layout.cli.common import (
     ApproxOption,
     AssumeOption,
     DebugOption,
+    ObjectiveOption,
     PrecisionOption,
     RulesOption,
     ShapeOption,
@@ -46,6 +47,7 @@ def plan(
         bool, typer.Option("--explain", help="Say why each transform stays and how each op came to its layouts.")
     ] = False,
     rules: RulesOption = None,
+    objective: ObjectiveOption = "time",
     approx: ApproxOption = True,
     precision: PrecisionOption = None,
     assume: AssumeOption = None,
@@ -67,7 +69,7 @@ def plan(
         with stages("read", file.name):
             mod = prepared(as_module(file, {"shapes": shapes, "precision": precision})[0], own)
         with stages("plan"):
-            found = make_plan(mod, own, approx=approx, rules=rules, assume=assumed)
+            found = make_plan(mod, own, approx=approx, objective=objective, rules=rules, assume=assumed)
         if output:
             write_plan(found, output)
         if html:
@@ -87,6 +89,7 @@ def compile(
     shape: ShapeOption = None,
     target: TargetOption = None,
     rules: RulesOption = None,
+    objective: ObjectiveOption = "time",
     approx: ApproxOption = True,
     precision: PrecisionOption = None,
     assume: AssumeOption = None,
@@ -121,6 +124,7 @@ def compile(
                 assume=assumed,
                 rules=rules,
                 approx=approx,
+                objective=objective,
                 precision=precision,
                 notes=notes,
             )

@@ -47,6 +47,9 @@ ShapeOption = Annotated[
 ApproxOption = Annotated[
     bool, typer.Option("--approx/--exact", help="Allow algorithms that round differently, such as Winograd.")
 ]
+ObjectiveOption = Annotated[
+    str, typer.Option(metavar="time|traffic", help="What plans are compared by: seconds, or the bytes that they move.")
+]
 PrecisionOption = Annotated[
     str | None,
     typer.Option(metavar="float16|bfloat16", help="Compute the products of a float32 model with operands so."),

@@ -17,6 +17,7 @@ from eqsat_layout.cli.common import (
     ApproxOption,
     AssumeOption,
     DebugOption,
+    ObjectiveOption,
     PrecisionOption,
     RulesOption,
     ShapeOption,
@@ -149,6 +150,7 @@ def optimize(
     explain: Annotated[
         bool, typer.Option("--explain", help="Say why each transform stays and how each op came to its layouts.")
     ] = False,
+    objective: ObjectiveOption = "time",
     approx: ApproxOption = True,
     precision: PrecisionOption = None,
     assume: AssumeOption = None,
@@ -192,6 +194,7 @@ def optimize(
                 fallback=fallback,
                 candidates=candidates,
                 approx=approx,
+                objective=objective,
                 assume=assumed,
             )
         with stages("write", str(destination)):

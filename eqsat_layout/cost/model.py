@@ -127,7 +127,9 @@ class Roofline:
         for number, (tensor, fmt) in enumerate(zip(types, formats, strict=True)):
             if tensor is not None and fmt is not None:
                 slower = (_SCATTERED if number in scattered else 1.0) * (self.weights if number in weights else 1.0)
-                traffic += self._moved(op, number, fmt) * slower * (_ROWS if number in rows else 1.0)
+                traffic += (
+                    touched_bytes(op, number, fmt, self.symbolic_extent) * slower * (_ROWS if number in rows else 1.0)
+                )
         launch = 0.0 if any(i >= 0 for i in fused) else self.launch
         work = max(traffic / self.bandwidth, self._arithmetic(op, heavy, operands, results))
         return launch + work + self._stalls(op, heavy, formats)
@@ -189,16 +191,6 @@ class Roofline:
         valid = Format.row_major(fmt.shape).elements(self.symbolic_extent) * dtype_bytes(tensor.dtype)
         return min(whole, valid * math.ceil(run / line) * line / run)
 
-    def _moved(self, op: Signature, number: int, fmt: Format) -> float:
-        """Bytes of the operand or result of this number that pass through memory."""
-        tensor = (*op.operands, *op.results)[number]
-        assert tensor is not None
-        computation = op.computation
-        whole = self._bytes(tensor, fmt)
-        if computation is None or number >= len(computation.operands) or len(computation.operands) != len(op.operands):
-            return whole
-        return whole * touched_share(computation, computation.operands[number], fmt, _line(tensor))
-
     def _lanes(self, op: Signature) -> int:
         """Elements of its results that fit a vector register."""
         sizes = [dtype_bytes(ty.dtype) for ty in op.results if ty is not None]
@@ -206,6 +198,17 @@ class Roofline:
 
     def _bytes(self, tensor: TensorType, fmt: Format) -> float:
         return fmt.elements(self.symbolic_extent) * dtype_bytes(tensor.dtype)
+
+
+def touched_bytes(op: Signature, number: int, fmt: Format, symbolic_extent: int) -> float:
+    """Bytes of the operand or result of this number that pass through memory."""
+    tensor = (*op.operands, *op.results)[number]
+    assert tensor is not None
+    computation = op.computation
+    whole = fmt.elements(symbolic_extent) * dtype_bytes(tensor.dtype)
+    if computation is None or number >= len(computation.operands) or len(computation.operands) != len(op.operands):
+        return whole
+    return whole * touched_share(computation, computation.operands[number], fmt, _line(tensor))
 
 
 def _line(tensor: TensorType) -> int:

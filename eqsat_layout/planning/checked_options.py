@@ -8,12 +8,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from eqsat_layout.egraph.limits import Limits
 from eqsat_layout.egraph.python_rules import PythonRule
 from eqsat_layout.errors import EqsatError, RuleError, did_you_mean
 from eqsat_layout.graph.graph import Program
+
+TIME: Final = "time"
+TRAFFIC: Final = "traffic"
+"""What plans are compared by."""
 
 
 def check_rules(given: Any) -> list[Path | PythonRule]:
@@ -36,6 +40,15 @@ def check_time_limit(given: Any) -> float | None:
     if isinstance(given, bool) or not isinstance(given, int | float) or not given >= 0:
         raise EqsatError(f"time_limit must be a number of seconds, got {given!r}")
     return float(given)
+
+
+def check_objective(given: Any, cost_model: Any) -> bool:
+    """Whether plans are compared by the bytes that they move; by default they are not."""
+    if given not in (None, TIME, TRAFFIC):
+        raise EqsatError(f"objective must be {TIME!r} or {TRAFFIC!r}, got {given!r}")
+    if given == TRAFFIC and cost_model is not None:
+        raise EqsatError(f"objective {TRAFFIC!r} is a cost model of the target's: give it or cost_model, not both")
+    return bool(given == TRAFFIC)
 
 
 def check_limits(given: Any) -> Limits:

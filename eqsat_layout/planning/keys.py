@@ -19,7 +19,7 @@ from eqsat_layout.egraph.rules import rules_dir
 _SAID_AGAIN: Final = frozenset({"notes"})
 """Options that say nothing about the result."""
 
-_USUAL: Final = {"approx": True, "candidates": True, "validate": False, "fallback": False}
+_USUAL: Final = {"approx": True, "candidates": True, "validate": False, "fallback": False, "objective": "time"}
 """What options are that are not given: whoever says so anyway asks for the same program."""
 
 
@@ -42,7 +42,7 @@ def options_text(options: Mapping[str, Any]) -> str | None:
     """The options, with rule files by what they say; ``None`` where one is neither a number nor a text."""
     said: dict[str, Any] = {}
     for name, value in options.items():
-        if value is None or name in _SAID_AGAIN or value is _USUAL.get(name):
+        if value is None or name in _SAID_AGAIN or _is_usual(name, value):
             continue
         if name == "rules" and isinstance(value, list | tuple):
             from eqsat_layout.planning.checked_options import check_rules  # which knows rules written in Python
@@ -61,3 +61,8 @@ def options_text(options: Mapping[str, Any]) -> str | None:
         else:
             return None
     return json.dumps(said, sort_keys=True)
+
+
+def _is_usual(name: str, value: Any) -> bool:
+    """1 is not ``True``."""
+    return name in _USUAL and type(value) is type(_USUAL[name]) and bool(value == _USUAL[name])

@@ -53,7 +53,7 @@ class PlanSpace:
     def cost_under(self, plan: Sequence[Region], costed: Sequence[Region]) -> float | None:
         """What a plan costs under the costs that other choices of the same space were made by."""
         try:
-            return sum(_cost_under(region, other.selection) for region, other in zip(plan, costed, strict=True))
+            return sum(cost_under(region, other.selection) for region, other in zip(plan, costed, strict=True))
         except (ExtractionError, LookupError, ValueError):
             return None  # these costs make something impossible that the plan is made of
 
@@ -69,8 +69,11 @@ class PlanSpace:
         return times + inner
 
 
-def _cost_under(region: Region, selection: Selection) -> float:
-    """The nodes of a store are in the order of their costs, so that they are found by what they are."""
+def cost_under(region: Region, selection: Selection) -> float:
+    """What a plan costs under the costs that another selection of the same region was made by.
+
+    The nodes of a store are in the order of their costs, so that they are found by what they are.
+    """
     made = {
         (alias_class, store): selection.labels[alias_class][store].index(
             region.selection.labels[alias_class][store][index]

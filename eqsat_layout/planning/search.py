@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 import tvm
 from tvm import relax
@@ -39,6 +39,7 @@ from eqsat_layout.implementations.offers import Offers
 from eqsat_layout.planning.checked_options import (
     check_assumed,
     check_limits,
+    check_objective,
     check_rules,
     check_time_limit,
     unmet_desires,
@@ -46,6 +47,8 @@ from eqsat_layout.planning.checked_options import (
 from eqsat_layout.planning.clock import Clock
 from eqsat_layout.planning.options import Options, check_names
 from eqsat_layout.targets.protocol import Target
+
+_BY_TRAFFIC: Final = "costs are the seconds that moving bytes takes, and nothing else: plans are compared by traffic"
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,7 @@ def search_of(
     check_names(options)
     rules, limits = check_rules(options.get("rules")), check_limits(options.get("limits"))
     time_limit, own_model = check_time_limit(options.get("time_limit")), options.get("cost_model")
+    by_traffic = check_objective(options.get("objective"), own_model)
     desired = options.get("desired_layouts")
     clock = Clock()
     with clock.stage("rules"):
@@ -95,6 +99,9 @@ def search_of(
     with clock.stage("candidates"):
         offers = _offers(program, target, options, spoken.by_key)
         costs = costs_of(program) if own_model is None else checked_cost_model(own_model)
+        if by_traffic:
+            costs = target.traffic(costs)
+            program.notes.append(_BY_TRAFFIC)
         assumed = check_assumed(options.get("assume"), program)
         costs = AssumedSizes(costs, assumed) if assumed else costs
     return Search(target, program, commands, costs, time_limit, limits, clock, spoken.by_key, offers, builders, assumed)

@@ -20,6 +20,7 @@ from eqsat_layout.cost.database import Snapshot
 from eqsat_layout.cost.fusion import Fusion, fusion_of
 from eqsat_layout.cost.measured import MeasuredCosts
 from eqsat_layout.cost.model import CALIBRATED, CostModel, Roofline
+from eqsat_layout.cost.traffic import TrafficCosts
 from eqsat_layout.graph.graph import Graph, Signature, TensorType
 from eqsat_layout.graph.vdevices import with_vdevices
 from eqsat_layout.implementations.algorithms import Algorithm
@@ -182,6 +183,10 @@ class Target:
     def modelled(self, known: Snapshot) -> CostModel:
         """What kernels are taken to cost before any is measured."""
         return with_constants(self.roofline(), self.constants(known))
+
+    def traffic(self, time: CostModel) -> CostModel:
+        """Costs by the bytes that are moved; ``time`` decides among plans that move the same."""
+        return TrafficCosts(time, self.roofline().bandwidth)
 
     def constants(self, known: Snapshot) -> Mapping[str, float]:
         """The constants of the roofline that were calibrated on the machine."""

@@ -50,12 +50,42 @@ class Timing:
 
 
 @dataclass(frozen=True)
+class KernelProgram:
+    """A kernel by itself: ``func`` from ``operands``, as they lie in memory, to ``results``."""
+
+    func: Any
+    operands: Sequence[npt.NDArray[Any]]
+    results: Sequence[relax.TensorType]
+
+    def emit(self, builder: Any, given: Sequence[Any]) -> Any:
+        """One run."""
+        out = list(self.results)
+        own = relax.Tuple(list(given))
+        return relax.call_tir(builder.add_func(self.func, "kernel"), own, out if out[1:] else out[0])
+
+    def module(self) -> tvm.IRModule:
+        """``main`` runs it once."""
+        builder = relax.BlockBuilder()
+        types = [relax.TensorType(array.shape, str(array.dtype)) for array in self.operands]
+        params = [relax.Var(f"x{i}", ty) for i, ty in enumerate(types)]
+        with builder.function("main", params):
+            with builder.dataflow():
+                result = builder.emit_output(builder.emit(self.emit(builder, params)))
+            builder.emit_func_output(result)
+        return builder.get()
+
+
+@dataclass(frozen=True)
 class MeasurableKernel:
-    """What can be measured. ``name``: for a person; ``measure``: one run of it, :class:`EqsatError` where it fails."""
+    """What can be measured. ``name``: for a person; ``program``: :class:`EqsatError` where it can't be written."""
 
     key: KernelKey
     name: str
-    measure: Callable[[KernelRunner], Timing]
+    program: Callable[[], KernelProgram]
+
+    def measure(self, runner: KernelRunner) -> Timing:
+        """One run of it; :class:`EqsatError` where it fails."""
+        return _measured(self.name, self.program(), runner)
 
 
 def op_kernel(
@@ -69,11 +99,7 @@ def op_kernel(
         return None
     given = (operands, results) if operands or results else signature.as_written
     key = kernel_key(signature.computation, *given)
-    return (
-        None
-        if key is None
-        else MeasurableKernel(key, signature.name, lambda runner: _measure_op(signature, *given, runner))
-    )
+    return None if key is None else MeasurableKernel(key, signature.name, lambda: _of_op(signature, *given))
 
 
 def copy_kernel(tensor: TensorType, source: Format, target_format: Format) -> MeasurableKernel | None:
@@ -84,11 +110,11 @@ def copy_kernel(tensor: TensorType, source: Format, target_format: Format) -> Me
         return None
     name = f"copy of {'x'.join(map(str, tensor.shape))}"
 
-    def measure(runner: KernelRunner) -> Timing:
-        func = write_primfunc(rewrite, tensor.dtype)
-        return _measure_func(name, func, [_buffer(tensor, source)], [_physical(tensor, target_format)], runner)
+    def program() -> KernelProgram:
+        func = without_public_name(write_primfunc(rewrite, tensor.dtype))
+        return KernelProgram(func, [_buffer(tensor, source)], [_physical(tensor, target_format)])
 
-    return MeasurableKernel(key, name, measure)
+    return MeasurableKernel(key, name, program)
 
 
 def measure_kernel(signature: Signature, flow: Flow | None, runner: KernelRunner) -> Timing:
@@ -101,7 +127,7 @@ def measure_kernel(signature: Signature, flow: Flow | None, runner: KernelRunner
     operands, results = signature.as_written if flow is None else (flow.operands, flow.results)
     if kernel_key(signature.computation, operands, results) is None:
         raise EqsatError(f"{signature.name}: can't be measured, it has symbolic sizes")
-    return _measure_op(signature, operands, results, runner)
+    return _measured(signature.name, _of_op(signature, operands, results), runner)
 
 
 def measure_copy(tensor: TensorType, source: Format, target_format: Format, runner: KernelRunner) -> Timing:
@@ -119,37 +145,21 @@ def record_of(kernel: MeasurableKernel, timing: Timing, runner: KernelRunner) ->
     return Measured(name, kernel.key, timing.seconds, timing.spread, timing.runs, version, now())
 
 
-def _measure_op(
-    signature: Signature, operands: Sequence[Format | None], results: Sequence[Format | None], runner: KernelRunner
-) -> Timing:
+def _of_op(signature: Signature, operands: Sequence[Format | None], results: Sequence[Format | None]) -> KernelProgram:
     computation = signature.computation
     assert computation is not None, "what has a key is understood"
     func = signature.func
     if not all(f is not None and f.is_row_major for f in (*operands, *results)):
         func = relayout(func, computation, complete(computation, operands, results))
-    return _measure_func(
-        signature.name,
-        func,
+    return KernelProgram(
+        without_public_name(func),
         [_buffer(t, f) for t, f in zip(signature.operands, operands, strict=True)],
         [_physical(t, f) for t, f in zip(signature.results, results, strict=True)],
-        runner,
     )
 
 
-def _measure_func(
-    name: str,
-    func: Any,
-    operands: Sequence[npt.NDArray[Any]],
-    results: Sequence[relax.TensorType],
-    runner: KernelRunner,
-) -> Timing:
-    func = without_public_name(func)
-
-    def emit(builder: Any, given: Sequence[Any]) -> Any:
-        out = list(results)
-        return relax.call_tir(builder.add_func(func, "kernel"), relax.Tuple(list(given)), out if out[1:] else out[0])
-
-    with Probe(name, emit, operands, sum(_bytes_of(r) for r in results), runner) as probe:
+def _measured(name: str, program: KernelProgram, runner: KernelRunner) -> Timing:
+    with Probe(name, program.emit, program.operands, sum(map(_bytes_of, program.results)), runner) as probe:
         (first,) = probe.times(1)
         fitting = math.ceil(_SECONDS / max(first * probe.kernels, 1e-9))
         return Timing.of([first, *probe.times(max(_FEWEST_RUNS, min(_MOST_RUNS, fitting)) - 1)])

@@ -173,6 +173,9 @@ OPTION_ROWS = [
     Row("limits that are a number", options(limits=3), EqsatError, ["limits", "3"]),
     Row("a time limit that is text", options(time_limit="soon"), EqsatError, ["time_limit", "soon"]),
     Row("a time limit of nothing", options(time_limit=0.0), None),
+    Row("an objective that there is not", options(objective="energy"), EqsatError, ["objective", "energy", "traffic"]),
+    Row("an objective that is a number", options(objective=3), EqsatError, ["objective", "3"]),
+    Row("the objective that is meant anyway", options(objective="time"), None),
 ]
 
 

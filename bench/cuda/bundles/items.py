@@ -22,8 +22,9 @@ from eqsat_layout.targets.gpu.host.plan import HostPlan, StoredConstant
 
 MANIFEST: Final = "manifest.json"
 
-CEILING, CASE, CANDIDATES, NETWORK = "ceiling", "case", "candidates", "network"
-"""Kinds of items. A case is there to be right; candidates are functions of one program that give the same."""
+CEILING, CASE, CANDIDATES, NETWORK, KERNEL = "ceiling", "case", "candidates", "network", "kernel"
+"""Kinds of items. A case is there to be right; candidates are functions of one program that give the same; a kernel is
+there to be timed."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.cuda.bundles.data import Array, relative_error
-from bench.cuda.bundles.items import CANDIDATES, CASE, CEILING, NETWORK, Item, median, on_device
+from bench.cuda.bundles.items import CANDIDATES, CASE, CEILING, KERNEL, NETWORK, Item, median, on_device
 from bench.cuda.bundles.peers import peers_of
 from bench.results import flat
 from eqsat_layout.targets.gpu.host.plan import HostFunction
@@ -109,6 +109,15 @@ def candidates(bundle: Bundle, item: Item) -> Iterator[Row]:
         yield {"name": item.name, "plan": entry, "seconds": median(taken[entry]), "all": taken[entry], **said}
 
 
+def kernels(bundle: Bundle, item: Item) -> Iterator[Row]:
+    """Seconds of a kernel by itself, each time on the same operands."""
+    device = on_device(item.program(bundle.folder), bundle.simulate)
+    device(*[one.array() for one in item.inputs])
+    seconds = [device.seconds(bundle.runs) / item.said["repeats"] for _ in range(bundle.turns)]
+    device.close()
+    yield {"name": item.name, **item.said, "device": device.name, "seconds": median(seconds), "all": seconds}
+
+
 def sanitizer(bundle: Bundle, tool: str) -> Iterator[Row]:
     """The cases once more under compute-sanitizer; where it is not installed, that is said."""
     program = shutil.which("compute-sanitizer")
@@ -141,6 +150,7 @@ STEPS: Final[dict[str, Step]] = {
     "sanitizer": Step(lambda _: _TOOLS, sanitizer),
     "networks": Step(lambda bundle: bundle.of(NETWORK), checked),
     "candidates": Step(lambda bundle: bundle.of(CANDIDATES), candidates),
+    "kernels": Step(lambda bundle: bundle.of(KERNEL), kernels),
     "peers": Step(lambda bundle: bundle.of(NETWORK), peers),
 }
 """In this order: what the others rest on comes first. Cases are each family of kernels beside float64, and products of

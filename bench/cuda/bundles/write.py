@@ -28,14 +28,17 @@ from bench.cuda.bundles.cases import cases, made
 from bench.cuda.bundles.ceilings import ceiling
 from bench.cuda.bundles.data import Array, Carried, Recipe, numpy_type, recipe_like
 from bench.cuda.bundles.items import NETWORK, Item, write_manifest
+from bench.cuda.bundles.kernels import kernels
 from bench.cuda.tables import of_precision, options_of
 from bench.results import flat
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.graph.skeleton import Skeleton
 from eqsat_layout.notes import Notes
 from eqsat_layout.planning.compile_anew import compile_anew
+from eqsat_layout.planning.options import Options
 from eqsat_layout.planning.source_module import as_module
 from eqsat_layout.targets.cuda.host.executable import CudaProgram
+from eqsat_layout.targets.cuda.machines import model_of
 from eqsat_layout.targets.cuda.target import CudaTarget
 from eqsat_layout.targets.registry import target as target_of
 
@@ -73,11 +76,13 @@ class Network:
 
 @dataclass(frozen=True)
 class Effort:
-    """``cases``: their names, or all. ``plans``: of each product, 0 for no candidates. ``ceiling_turns``: see
-    :func:`ceiling`."""
+    """``cases``: their names, or all. ``plans``: of each product, 0 for no candidates. ``kernels``: of each network by
+    themselves, which fill the database; those of its plan, and as many others. ``ceiling_turns``: see :func:`ceiling`.
+    """
 
     cases: Sequence[str] | None = None
     plans: int = 4
+    kernels: int = 0
     repeats: int = 20
     ceiling_turns: int = 4096
 
@@ -122,6 +127,7 @@ def write_bundle(
     copy_running_side(folder)
     of_networks: list[Item] = []
     seen: set[Any] = set()
+    timed: set[Any] = set()
     for network in networks:  # they come first: it is they for which something may be missing here
         say(network.title)
         own = SeededTarget(of_precision(target, network.precision).tvm, approx=target.approx)
@@ -130,12 +136,19 @@ def write_bundle(
         functions = {str(v.name_hint): f for v, f in own.built.functions_items() if isinstance(f, tirx.PrimFunc)}
         found = candidates(functions, own, effort.plans, effort.repeats, seen) if effort.plans else ()
         of_networks += [_written(folder, renamed(one, network.title), program) for one, program in found]
+        if effort.kernels:
+            plain = CudaTarget(own.tvm, approx=own.approx)  # its constants are what they are
+            mod, rest = _module(network)
+            singles = kernels(mod, plain, rest, effort.kernels, effort.repeats, timed, say)
+            of_networks += [_written(folder, one, program) for one, program in singles]
     items = [_written(folder, *ceiling(target.machine.arch, 4 * target.machine.multiprocessors, effort.ceiling_turns))]
     for case in cases(effort.cases):
         say(case.name)
         items.append(_written(folder, *made(case, target)))
     items += of_networks
-    write_manifest(folder, {"machine": repr(target.machine), "version": version("eqsat-layout")}, items)
+    arch, model = (str(target.tvm.attrs.get(name, "")) for name in ("arch", "model"))
+    head = {"machine": repr(target.machine), "model": model_of(arch, model), "version": version("eqsat-layout")}
+    write_manifest(folder, head, items)
     total = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     say(f"{len(items)} programs, {total / 2**20:.1f} MiB")
     if total > MOST_BYTES:
@@ -149,7 +162,7 @@ def _written(folder: Path, item: Item, program: CudaProgram, expected: Sequence[
 
 def _network(network: Network, target: SeededTarget) -> tuple[Item, CudaProgram, list[Array]]:
     """What it gives is worked out by the CPU target, from the module that the CUDA target generated kernels from."""
-    mod, rest = as_module(network.make(network.batch), options_of(network.precision))
+    mod, rest = _module(network)
     program = compile_anew(mod, target, rest, Notes())
     types = [(tuple(map(int, param.ty.shape.values)), str(param.ty.dtype)) for param in mod["main"].params]
     inputs = [_input(shape, dtype, number) for number, (shape, dtype) in enumerate(types)]
@@ -169,6 +182,11 @@ def _network(network: Network, target: SeededTarget) -> tuple[Item, CudaProgram,
             )
             return item, program, expected
     raise EqsatError(f"{network.title}: what it gives for weights of a seed is not of ordinary size")
+
+
+def _module(network: Network) -> tuple[tvm.IRModule, Options]:
+    """And the options that are left to compile it with."""
+    return as_module(network.make(network.batch), options_of(network.precision))
 
 
 def _is_ordinary(result: Array) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from eqsat_layout.cost.addresses import address_step
+from eqsat_layout.cost.addresses import address_step, slides
 from eqsat_layout.cost.model import RESULT, dtype_bytes
 from eqsat_layout.cost.vectorise import Heaviest, heaviest, padded_work
 from eqsat_layout.graph.graph import Signature, TensorType
@@ -27,6 +27,8 @@ _MOST_WASTE: Final = 4.0
 """Times as many bytes that lie apart take at most: neighbours of the warp find the rest in a cache."""
 _ORDINARY: Final = 0.35
 """Of peak that is left on the ordinary units."""
+_SLIDING: Final = 3.0
+"""Times as long as that where the lanes of a vector slide along windows: they are loaded one by one (assumed)."""
 _L2: Final = 2.5
 """Times as fast as memory the L2 cache is."""
 _PERMUTING: Final = 0.6
@@ -69,7 +71,7 @@ class CudaRoofline:
         for tensor, fmt in zip(op.results, results, strict=True):
             if tensor is not None and fmt is not None and RESULT not in fused:
                 seconds += self._moved(tensor, fmt)
-        return launch + max(seconds, self._arithmetic(op, operands, results))
+        return launch + max(seconds, self._arithmetic(op, heavy, operands, results))
 
     def convert(self, tensor: TensorType, source: Format, target: Format, *, fused: bool = False) -> float:
         """A kernel of its own, through shared memory; a kernel beside it permutes by the way."""
@@ -110,12 +112,19 @@ class CudaRoofline:
             self._known[shape] = (best - model.storing - self.machine.launch_seconds, model.storing)
         return self._known[shape]
 
-    def _arithmetic(self, op: Signature, operands: Sequence[Format | None], results: Sequence[Format | None]) -> float:
+    def _arithmetic(
+        self,
+        op: Signature,
+        heavy: Heaviest | None,
+        operands: Sequence[Format | None],
+        results: Sequence[Format | None],
+    ) -> float:
         """On the ordinary units."""
         computation = op.computation
         if computation is None or not computation.flops:
             return 0.0
         work = computation.flops * padded_work(computation, operands, results)
+        work *= 1.0 if heavy is None else _loaded_singly(heavy)
         return work / (self.machine.flops["float32"] * _ORDINARY * self._share_of_machine(op))
 
     def _share_of_machine(self, op: Signature) -> float:
@@ -141,6 +150,17 @@ def _factors(computation: Computation | None, heavy: Heaviest) -> set[int]:
         if any(write.buffer in read for write in block.writes):
             read |= {one.buffer for one in block.reads}
     return {number for number, buffer in enumerate(heavy.operands) if buffer in read}
+
+
+def _loaded_singly(heavy: Heaviest) -> float:
+    """How many times as long a sum takes because the lanes of a vector are not one load of the data."""
+    if heavy.step is None or not heavy.block.is_contraction or not heavy.reads:
+        return 1.0
+    variable, stride, _ = heavy.step
+    read, fmt = max(heavy.reads, key=lambda one: one[1].elements(SYMBOL_SIZE))
+    if slides(read, variable):
+        return _SLIDING
+    return 1.0 if address_step(heavy.block, read, fmt, variable, stride, 1) in (0, 1) else _MOST_WASTE
 
 
 def _wastes(heavy: Heaviest) -> dict[int, float]:

@@ -105,8 +105,7 @@ def machine_of(arch: str, model: str) -> CudaMachine:
 def _machine_of(arch: str, plain: str, model: str) -> CudaMachine:
     if plain not in _OF_ARCH:
         raise TargetError(f"CUDA architecture {arch!r} is not known; there are {', '.join(_OF_ARCH)}")
-    if not model or model == "unknown":
-        return MACHINES[_OF_ARCH[plain]]
+    model = model_of(plain, model)
     if is_described(model):
         return described(model, MACHINES[_OF_ARCH[plain]])
     if model not in MACHINES:
@@ -114,3 +113,8 @@ def _machine_of(arch: str, plain: str, model: str) -> CudaMachine:
     if MACHINES[model].arch != plain:
         raise TargetError(f"CUDA machine {model!r} is of architecture {MACHINES[model].arch}, not {arch}")
     return MACHINES[model]
+
+
+def model_of(arch: str, model: str) -> str:
+    """The model that is meant where ``model`` names none."""
+    return model if model and model != "unknown" else _OF_ARCH[arch.rstrip("a")]

@@ -41,7 +41,7 @@ def planned_product(heavy: Heaviest, dtypes: Sequence[str], result: str, padded:
     is_swapped = along in first if along in (*first, *second) else groups.sizes[1] == 1
     order = (1, 0) if is_swapped else (0, 1)
     rows, columns = (groups.sizes[side] for side in order)
-    if columns == 1 or (rows == 1 and groups.steps < FEW):
+    if columns == 1 or (rows == 1 and (groups.steps < FEW or _slides(heavy.reads[order[1]][0], groups))):
         return None
     dtype = common_type(*(dtypes[heavy.reads[side][0].buffer] for side in order))
     of_floats = dtype == "float32"
@@ -62,6 +62,12 @@ def planned_product(heavy: Heaviest, dtypes: Sequence[str], result: str, padded:
     sides = [together(side) for side in order]
     copies, are_along = (max(sides[0]), max(sides[1])), all(along >= across for along, across in sides)
     return ProductShape(dtype, groups.batch, rows, columns, steps, copies, result_bytes, are_along)
+
+
+def _slides(read: Access, groups: _Groups) -> bool:
+    """Windows: an index counts places and steps."""
+    places = {variable for own in groups.own for variable in own}
+    return any(places & set(index.iters) and set(groups.summed) & set(index.iters) for index in read.indices)
 
 
 @dataclass

@@ -7,7 +7,7 @@ compiler is, and a plan for the host, which runs where a device is.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar, Final
@@ -17,6 +17,7 @@ import tvm
 from eqsat_layout.cost.database import Snapshot
 from eqsat_layout.cost.fusion import Fusion
 from eqsat_layout.cost.model import CostModel
+from eqsat_layout.cost.traffic import TrafficCosts
 from eqsat_layout.errors import TargetError
 from eqsat_layout.graph.graph import Graph, Signature
 from eqsat_layout.implementations.layouts import Candidate
@@ -29,7 +30,7 @@ from eqsat_layout.targets.cuda.host.described import HERE, described_here
 from eqsat_layout.targets.cuda.host.executable import CudaProgram
 from eqsat_layout.targets.cuda.join_attention import join_attention
 from eqsat_layout.targets.cuda.machine import CudaMachine
-from eqsat_layout.targets.cuda.machines import DEFAULT, machine_of
+from eqsat_layout.targets.cuda.machines import DEFAULT, machine_of, model_of
 from eqsat_layout.targets.gpu.target import DeviceTarget
 from eqsat_layout.targets.registry import parsed
 from eqsat_layout.tir.computation import Computation
@@ -53,6 +54,14 @@ class CudaTarget(DeviceTarget):
         return replace(found, of_floats=_CUT) if _CUT in self.tvm.keys else found
 
     @property
+    def name(self) -> str:
+        """A card's, whichever machine it is in, and how products are computed, which makes them other kernels."""
+        arch = str(self.tvm.attrs["arch"])
+        parts = [self.kind, arch, model_of(arch, str(self.tvm.attrs.get("model", "")))]
+        parts += [_CUT] if self.machine.of_floats == _CUT else []
+        return " ".join([*parts, *([] if self.approx else ["exact"]), *([self.elsewhere] if self.elsewhere else [])])
+
+    @property
     def cache_bytes(self) -> int:
         """The L2 cache."""
         return self.machine.l2_bytes
@@ -71,9 +80,13 @@ class CudaTarget(DeviceTarget):
         """Channels last, and in blocks of 16 bytes."""
         return candidates(computation)
 
-    def costs(self, known: Snapshot, ops: Iterable[Signature] = ()) -> CostModel:
-        """Modelled only: nothing is measured on such devices yet."""
+    def modelled(self, known: Snapshot) -> CostModel:
+        """Products as the build plans them, all else by a roofline."""
         return CudaRoofline(self.machine, self.approx)
+
+    def traffic(self, time: CostModel) -> CostModel:
+        """Beside what memory can move."""
+        return TrafficCosts(time, self.machine.bandwidth)
 
     def fusion(self, graph: Graph, signatures: Mapping[str, Signature], tensors: Sequence[Hashable]) -> Fusion:
         """As :meth:`join` does it."""

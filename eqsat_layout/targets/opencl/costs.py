@@ -1,7 +1,7 @@
 """The cost model of OpenCL devices: a roofline with a ceiling for each cache.
 
-In: a profile. Out: :class:`ImageRoofline`, modelled seconds. Nothing in it was measured on a phone: it compares
-plans by what they move through which cache.
+In: a profile. Out: :class:`ImageRoofline`, modelled seconds, and :class:`ImageTraffic`, bytes. Nothing in it was
+measured on a phone: it compares plans by what they move through which cache.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from eqsat_layout.cost.model import RESULT, dtype_bytes
+from eqsat_layout.cost.traffic import TrafficCosts
 from eqsat_layout.cost.vectorise import heaviest, padded_work
 from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.maps import GLOBAL, Format
@@ -96,3 +97,18 @@ class ImageRoofline:
         peak = self.profile.flops * (2 if is_half and self.profile.has_f16 else 1)
         guarded = _GUARDED if has_guards(computation, operands, self.profile) else 1.0
         return computation.flops * padded_work(computation, operands, results) * guarded / (peak * share)
+
+
+@dataclass(frozen=True)
+class ImageTraffic(TrafficCosts):
+    """Bytes that come from beyond the first cache, which keeps images, or buffers, or both, or that are written."""
+
+    profile: Profile
+
+    def moved(
+        self, op: Signature, operands: Sequence[Format | None], results: Sequence[Format | None], fused: frozenset[int]
+    ) -> float:
+        return traffic_of(op, operands, results, self.profile, fused).beyond
+
+    def copied(self, source: Format, target: Format, element_bytes: float) -> float:
+        return traffic_of_copy(source, target, element_bytes, self.profile).beyond

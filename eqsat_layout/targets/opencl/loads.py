@@ -6,11 +6,13 @@ registers: a vector of lanes along its innermost axis, and some elements along t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Final
 
 from eqsat_layout.maps import Format
+from eqsat_layout.tir.affine import Affine
 from eqsat_layout.tir.computation import Access, Block, Computation
 
 _LANES: Final = 4
@@ -73,11 +75,21 @@ class Loads:
 
 def _reuse(block: Block, access: Access, tile: dict[int, int]) -> int:
     """How many elements of its tile a work item computes with what it loads once."""
-    used = access.iters
     reuse = 1
     for variable, elements in tile.items():
-        reuse *= 1 if variable in used else elements
+        reuse *= math.gcd(elements, _standing(access, variable, elements))
     return reuse
+
+
+def _standing(access: Access, variable: int, elements: int) -> int:
+    """Neighbours along a variable for which an access stands still: all, or those of one step of a quotient."""
+    if variable not in access.iters:
+        return elements
+    if not all(isinstance(index, Affine) for index in access.indices if variable in index.iters):
+        return 1
+    terms = [term for index in access.indices if isinstance(index, Affine) for term in index.terms]
+    strides = [term.stride for term in terms if term.iter == variable]
+    return math.gcd(*(stride if isinstance(stride, int) else 1 for stride in strides))
 
 
 def _size(block: Block, variable: int) -> int:

@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
-from eqsat_layout.cost.model import CostModel, dtype_bytes
+from eqsat_layout.cost.model import CostModel
 from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.maps import GLOBAL, Digit, Extent, Format, IndexMap
 from eqsat_layout.targets.opencl.candidates import TEXEL
 from eqsat_layout.targets.opencl.costs import ImageRoofline
 from eqsat_layout.targets.opencl.images import NHWC, TEXTURE, WEIGHT
 from eqsat_layout.targets.opencl.target import OpenClTarget
-from eqsat_layout.targets.opencl.traffic import Traffic, traffic_of, traffic_of_copy
 from eqsat_layout.tir.computation import Computation
 from eqsat_layout.tir.placement import why_not_placed
 
@@ -54,41 +53,6 @@ PER_DEVICE: Final = Policy(
 """As TFLite chooses: arrays of images on newer Adreno, plain images on older ones and PowerVR, else buffers."""
 
 POLICIES: Final = (BUFFERS, ALL_IMAGES, PER_DEVICE)
-
-
-@dataclass(frozen=True)
-class LeastTraffic:
-    """A cost model that counts bytes beyond the first cache and nothing else: its optimum bounds what a plan can move.
-
-    Of plans that move the same, the one of fewest kernels is best.
-    """
-
-    target: OpenClTarget
-
-    def run(
-        self,
-        op: Signature,
-        operands: Sequence[Format | None],
-        results: Sequence[Format | None],
-        *,
-        fused: frozenset[int] = frozenset(),
-    ) -> float:
-        """A second for each gigabyte."""
-        return 0.0 if op.parts else _seconds(traffic_of(op, operands, results, self.target.profile, fused))
-
-    def convert(self, tensor: TensorType, source: Format, target: Format, *, fused: bool = False) -> float:
-        """Read and written, but for what a kernel beside it loads or stores in any case."""
-        if fused:
-            return abs(source.elements() - target.elements()) * dtype_bytes(tensor.dtype) / 1e9
-        return _seconds(traffic_of_copy(source, target, dtype_bytes(tensor.dtype), self.target.profile))
-
-    def constant(self, tensor: TensorType, fmt: Format) -> float:
-        """Who reads it counts it."""
-        return 0.0
-
-
-def _seconds(moved: Traffic) -> float:
-    return (moved.images + moved.buffers) / 1e9 + 1e-9
 
 
 @dataclass(frozen=True)

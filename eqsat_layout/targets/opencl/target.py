@@ -23,7 +23,7 @@ from eqsat_layout.targets.gpu.target import DeviceTarget
 from eqsat_layout.targets.opencl.accesses import why_not_read, why_not_written
 from eqsat_layout.targets.opencl.build import build, build_library
 from eqsat_layout.targets.opencl.candidates import candidates
-from eqsat_layout.targets.opencl.costs import ImageRoofline
+from eqsat_layout.targets.opencl.costs import ImageRoofline, ImageTraffic
 from eqsat_layout.targets.opencl.host.executable import OpenClProgram
 from eqsat_layout.targets.opencl.images import memories_of
 from eqsat_layout.targets.opencl.profiles import Profile, profile_of
@@ -68,6 +68,10 @@ class OpenClTarget(DeviceTarget):
     def modelled(self, known: Snapshot) -> CostModel:
         """The costs by what the profile says of its caches."""
         return ImageRoofline(self.profile)
+
+    def traffic(self, time: CostModel) -> CostModel:
+        """By what the profile says of its caches, too."""
+        return ImageTraffic(time, self.profile.memory, self.profile)
 
     def on_host(self, host: Mapping[str, Any]) -> OpenClTarget:
         """The target with the host of the device."""

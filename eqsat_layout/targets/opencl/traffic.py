@@ -31,6 +31,11 @@ class Traffic:
     buffers: float = 0.0
     memory: float = 0.0
 
+    @property
+    def beyond(self) -> float:
+        """Bytes that come from beyond the first cache, or are written."""
+        return self.images + self.buffers
+
     def __add__(self, other: Traffic) -> Traffic:
         return Traffic(
             self.loads_of_images + other.loads_of_images,

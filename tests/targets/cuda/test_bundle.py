@@ -13,16 +13,21 @@ from typing import Any
 import numpy as np
 import pytest
 from effort import but_for
-from programs import program
+from programs import constant, program
 from targets.device_cases import conv, nn
+from tvm.relax import op
 
+import eqsat_layout
 from bench.cuda import run_bundle
 from bench.cuda.bundles.cases import cases, made
 from bench.cuda.bundles.data import Recipe, from_data, recipe_like
 from bench.cuda.bundles.items import NETWORK, Item, read_manifest, write_manifest
+from bench.cuda.bundles.kernels import fill, kernels
 from bench.cuda.bundles.steps import compared, errors_of
 from bench.cuda.bundles.write import Effort, Network, write_bundle
+from eqsat_layout.cost.database import Database, KernelKey
 from eqsat_layout.errors import EqsatError, TargetError
+from eqsat_layout.targets.cuda.target import CudaTarget
 from eqsat_layout.targets.registry import target as target_of
 
 PRECISIONS = but_for(["float32", "float16"], ["float32"])  # cases of both are in each bundle
@@ -41,7 +46,7 @@ def test_a_bundle_runs_where_nothing_else_is(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr("eqsat_layout.targets.cuda.host.executable.machine_code", _texts)
     folder = tmp_path / "bundle"
     networks = [Network("tiny", network, precision, 1) for precision in PRECISIONS]
-    effort = Effort(["softmax_float32", "lanes_float16"], plans=2, repeats=2, ceiling_turns=2)
+    effort = Effort(["softmax_float32", "lanes_float16"], plans=2, kernels=1, repeats=2, ceiling_turns=2)
     target = target_of({"kind": "cuda", "arch": "sm_90"})
     write_bundle(folder, networks, target, effort, say=lambda _: None)
     (folder / "tvm.py").write_text("raise ImportError('TVM is not here')")
@@ -58,9 +63,35 @@ def test_a_bundle_runs_where_nothing_else_is(tmp_path: Path, monkeypatch: pytest
     assert len({row["plan"] for row in steps["candidates"]}) >= 2 * len(PRECISIONS)
     assert all(row["right"] and row["seconds"] > 0 for row in steps["candidates"])
     assert steps["peers"]
+    monkeypatch.setenv("EQSAT_LAYOUT_CACHE", str(tmp_path / "cache"))
+    assert f"{len(steps['kernels'])} kernels of cuda sm_90 h100 simulator" in fill(result, Database(), target.version)
+    for row in steps["kernels"]:  # a rehearsal says nothing of the card
+        key = KernelKey(row["computation"], tuple(row["formats"]))
+        known = [Database().read().kernel(t.name, t.version, key) for t in (target.at("simulator"), target)]
+        assert [one and one.seconds for one in known] == [row["seconds"], None]
     assert not [row for rows in steps.values() for row in rows if "late" in row or "fails" in row]
     with pytest.raises(EqsatError, match="is not empty"):
         write_bundle(folder, networks, target, effort)
+
+
+def test_the_next_plan_for_a_card_is_made_by_what_it_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A product takes a second there in all layouts that were asked for."""
+    monkeypatch.setenv("EQSAT_LAYOUT_CACHE", str(tmp_path))
+    target = target_of({"kind": "cuda", "arch": "sm_90"})
+    assert isinstance(target, CudaTarget)
+    mod = program(lambda builder, x: builder.emit(op.matmul(x, constant(32, 24))), (16, 32))
+    items = [item for item, _ in kernels(mod, target, {}, 3, 1, set(), print)]
+    assert items
+    rows = [{**item.said, "device": "NVIDIA H100 PCIe", "seconds": 1.0, "all": [1.0]} for item in items]
+    result = {"simulated": False, "model": "h100", "steps": {"kernels": rows}}
+    before = eqsat_layout.plan(mod, target)
+    assert "another version" not in fill(result, Database(), target.version)
+    for given in (target, target_of({"kind": "cuda", "arch": "sm_90", "model": "h100"})):
+        assert eqsat_layout.plan(mod, given).cost > 1000 * before.cost
+    assert eqsat_layout.plan(mod, {"kind": "cuda", "arch": "sm_80"}).cost < 10 * before.cost
+    assert "1 of them are of another version" in fill({**result, "steps": {"kernels": rows[:1]}}, Database(), "0")
+    with pytest.raises(EqsatError, match=r"'h100'.*A100"):
+        fill({**result, "steps": {"kernels": [{**rows[0], "device": "NVIDIA A100-SXM4-80GB"}]}}, Database(), "")
 
 
 def test_weights_of_a_seed_give_results_of_ordinary_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

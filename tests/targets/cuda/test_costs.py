@@ -12,8 +12,10 @@ from tvm.relax import op
 
 from eqsat_layout.cost.model import RESULT
 from eqsat_layout.cost.vectorise import heaviest
+from eqsat_layout.errors import Refused
 from eqsat_layout.graph.graph import Signature
 from eqsat_layout.graph.importer import import_module
+from eqsat_layout.maps import Digit, Format, IndexMap
 from eqsat_layout.targets.cuda.costs import CudaRoofline
 from eqsat_layout.targets.cuda.kernels.product_model import ProductModel, plans_for, shape_of
 from eqsat_layout.targets.cuda.kernels.product_plan import arithmetic_of
@@ -102,3 +104,30 @@ def test_exact_products_stay_off_tensor_cores() -> None:
     signature = signature_of((op.matmul, (1024, 1024), (1024, 1024)), "float32")
     formats = signature.as_written
     assert CudaRoofline(H100, approx=False).run(signature, *formats) > 2 * CudaRoofline(H100).run(signature, *formats)
+
+
+def windows(order: str, images: int = 32) -> Signature:
+    """A depthwise convolution of 7x7, as of ConvNeXt, with data and result in the order NCHW or NHWC."""
+    last = order == "NHWC"
+    given = {"data_layout": order, "kernel_layout": "HWOI" if last else "OIHW"}
+    shapes = ((images, 56, 56, 96), (7, 7, 96, 1)) if last else ((images, 96, 56, 56), (96, 1, 7, 7))
+    return signature_of((lambda x, w: op.nn.conv2d(x, w, padding=3, groups=96, **given), *shapes), "float16")
+
+
+def test_windows_of_one_channel_are_no_product() -> None:
+    """Of 49 steps: tensor cores took them, 22 times as long, in layouts that the kernel for windows does not."""
+    signature = windows("NCHW")
+    assert planned(signature) is None
+    with pytest.raises(Refused, match="windows of one channel"):
+        product_of(signature.func)
+
+
+def test_channels_last_are_best_for_windows_of_one_channel() -> None:
+    """All layouts cost the same, so that the ones around them were kept."""
+    own = CudaRoofline(H100)
+    last, first = (own.run(one, *one.as_written) for one in (windows("NHWC"), windows("NCHW")))
+    assert 2 * last < first < 2e-4
+    signature = windows("NHWC")
+    (data, weight), results = signature.as_written
+    apart = Format.make(IndexMap.make(data.shape, [(Digit(a, 1, data.shape[a]),) for a in (0, 3, 1, 2)]))
+    assert own.run(signature, [apart, weight], results) > 2 * last

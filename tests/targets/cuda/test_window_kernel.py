@@ -11,7 +11,7 @@ from programs import program
 from targets.cuda.cases import Case, conv, matmul
 from targets.cuda.running import H100, Kernels, in_double_precision, inputs_of, relative_error, result_of
 from targets.cuda.simulating import check
-from tvm import relax
+from tvm import relax, te, tirx
 from tvm.relax import op
 
 from eqsat_layout.errors import Refused
@@ -79,3 +79,30 @@ def test_a_network_s_depthwise_convolution_is_one_launch(window: int) -> None:
 def test_refusals_say_why(case: Case, reason: str) -> None:
     with pytest.raises(Refused, match=reason):
         window_kernel(case("float16", "float32", "float16"), H100)
+
+
+def numbered_through(dtype: str, sums: str, result: str) -> Any:
+    """Windows of 3x3 over two images of 6x8 whose places lie along one axis."""
+    images, rows, columns, channels = 2, 6, 8, 16
+    x = te.placeholder((images * rows * columns, channels), dtype, name="x")
+    w = te.placeholder((channels, 3, 3), dtype, name="w")
+    r, s = (te.reduce_axis((0, 3), name) for name in "rs")
+
+    def total(p: Any, c: Any) -> Any:
+        row, column = p // columns % rows + r - 1, p % columns + s - 1
+        inside = tirx.all(row >= 0, row < rows, column >= 0, column < columns)
+        value = tirx.if_then_else(inside, x(p + (r - 1) * columns + s - 1, c), tirx.const(0, dtype))
+        return te.sum(value.astype(sums) * w(c, r, s).astype(sums), [r, s])
+
+    y = te.compute((images * rows * columns, channels), total, name="y")
+    z = te.compute(y.shape, lambda *at: tirx.max(y(*at), tirx.const(0, sums)).astype(result), name="z")
+    return te.create_prim_func([x, w, z])
+
+
+def test_places_that_are_numbered_through_are_rows_and_columns() -> None:
+    """Layouts of ConvNeXt's norms are such; nothing slid along one axis, and each element was loaded for each sum."""
+    func = numbered_through("float16", "float32", "float16")
+    kernels = Kernels(window_kernel(func, H100))
+    arrays = inputs_of(func)
+    twin = numbered_through("float64", "float64", "float64")
+    assert relative_error(result_of(kernels, arrays), in_double_precision(twin, arrays)) < TOLERANCES["float16"]

@@ -17,9 +17,12 @@ from tvm.relax import op
 from tvm.script import tirx as T
 
 from eqsat_layout.errors import Refused, TargetError
+from eqsat_layout.maps import Format
 from eqsat_layout.targets.gpu.kernels.functions import with_work_items
 from eqsat_layout.targets.gpu.kernels.serial import as_it_stands
 from eqsat_layout.targets.opencl.kernels.lowering import lowered
+from eqsat_layout.targets.opencl.loads import Loads
+from eqsat_layout.tir.signature import analyse
 
 SHAPE = (1, 16, 9, 9)
 
@@ -154,3 +157,26 @@ def test_what_starts_from_a_number_of_its_own_is_no_shared_sum() -> None:
         return builder.emit(relax.call_tir(func, [x], relax.TensorType((1,), "float32")))
 
     assert "barrier(" not in check(program(body, (1000,))).source
+
+
+@T.prim_func(private=True, s_tir=True)
+def rows_four_times(
+    x: T.Buffer((6, 14, 512, 4), "float32"), b: T.Buffer((4, 6), "float32"), y: T.Buffer((56, 512, 4), "float32")
+) -> None:
+    for i, j, k, a in T.grid(56, 512, 4, 6):
+        with T.sblock("sum"):
+            vi, vj, vk, va = T.axis.remap("SSSR", [i, j, k, a])
+            with T.init():
+                y[vi, vj, vk] = T.float32(0)
+            y[vi, vj, vk] = y[vi, vj, vk] + x[va, vi // 4, vj, vk] * b[vi % 4, va]
+
+
+def test_what_four_rows_share_is_loaded_once_for_them() -> None:
+    """As when Winograd's results are put together: the index of rows is a quotient, which was taken to move."""
+    launched = with_work_items(rows_four_times)
+    text = lowered({"rows": launched}, tvm.target.Target("opencl")).sources["rows_kernel"]
+    assert text.count("vload4") * 4 == text.count("vstore4")
+    computation = analyse(rows_four_times)
+    assert computation is not None
+    found = Loads(computation, [Format.row_major((56, 512, 4))])
+    assert found.of_buffer(computation.operands[0]) == 6 * 14 * 512 * 4

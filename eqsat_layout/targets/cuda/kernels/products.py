@@ -8,7 +8,7 @@ follows. Convolutions are products too: their rows are the places of a window, g
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 import tvm
@@ -23,6 +23,7 @@ from eqsat_layout.targets.cuda.kernels.statements import number
 from eqsat_layout.targets.gpu.kernels.nests import Axis, Nest, inlined, nests_of
 from eqsat_layout.targets.schedules.accesses import StageAccess, as_int
 from eqsat_layout.targets.schedules.exact_values import hidden
+from eqsat_layout.tir.intrinsics import is_choice
 from eqsat_layout.tir.negated_dividends import counting_up
 from eqsat_layout.tir.structural import is_one_of, nodes_of, structural_map, substitute
 
@@ -69,9 +70,21 @@ class Product:
 def product_of(func: Any) -> Product:
     """Raises :class:`~eqsat_layout.errors.Refused` for what is no product, or none for tensor cores."""
     product = any_product_of(func)
-    if not product.rows.axes and assumed(product.steps.extent) < FEW:
-        raise Refused("nothing is read twice, and little is summed: tensor cores are of no use")
+    if not product.rows.axes:  # tensor cores would have one row of 8
+        if assumed(product.steps.extent) < FEW:
+            raise Refused("nothing is read twice, and little is summed: tensor cores are of no use")
+        if _slides(product):
+            raise Refused("windows of one channel have nothing to share: tensor cores are of no use")
     return product
+
+
+def _slides(product: Product) -> bool:
+    """The data are windows: an index counts places and steps."""
+    guarded = product.right.guarded
+    indices = [] if guarded is None else list(guarded[0].indices)
+    used = [nodes_of(index, tirx.Var) for index in indices]
+    groups = (product.columns.axes, product.steps.axes)
+    return any(all(any(one.same_as(axis.var) for axis in axes for one in own) for axes in groups) for own in used)
 
 
 def any_product_of(func: Any) -> Product:
@@ -172,13 +185,21 @@ def _simplified(axes: Sequence[Axis], factors: Factors, store: Any) -> tuple[Fac
 
 
 def with_simple_indices(node: Any, analyzer: Any) -> Any:
+    """Conditions of what is chosen are simplified too."""
+
+    def on_call(call: Any) -> Any:
+        if not is_choice(call):
+            return call
+        args = [analyzer.simplify(call.args[0]), *list(call.args)[1:]]
+        return tvm.ir.Call(call.op, args, attrs=call.attrs, ret_ty=call.ty)
+
     def on_load(load: Any) -> Any:
         return tirx.BufferLoad(load.source, [analyzer.simplify(index) for index in load.indices])
 
     def on_store(one: Any) -> Any:
         return tirx.BufferStore(one.buffer, one.value, [analyzer.simplify(index) for index in one.indices])
 
-    return structural_map(node, (tvm.ir.TensorLoad, on_load), (tirx.BufferStore, on_store))
+    return structural_map(node, (tvm.ir.TensorLoad, on_load), (tirx.BufferStore, on_store), (tvm.ir.Call, on_call))
 
 
 def factors_of(nest: Nest) -> Factors:
@@ -230,8 +251,7 @@ def _with_groups_apart(spatial: Sequence[Axis], factors: Factors, store: Any) ->
         extent = as_int(axis.extent) or 0
         sizes = {_divisor(node, axis) for one in factors for node in nodes_of(one.value, tirx.FloorDiv)}
         for size in sorted(size for size in sizes if 1 < size < extent and extent % size == 0):
-            block, place = (tirx.Var(f"{axis.var.name}_{name}", "int32") for name in ("block", "place"))
-            axes = (Axis(block, number(extent // size)), Axis(place, number(size)))
+            axes = _two_of(axis, size)
             apart = [Operand(_in_place_of(one.value, axis, axes)) for one in factors]
             if sum(one.uses(axes[1]) for one in apart) == 1:
                 factors, store = (apart[0], apart[1]), _in_place_of(store, axis, axes)
@@ -240,6 +260,30 @@ def _with_groups_apart(spatial: Sequence[Axis], factors: Factors, store: Any) ->
         else:
             done.append(axis)
     return done, factors, store
+
+
+def with_places_apart(product: Product) -> Product:
+    """Where places of several axes lie along one, as rows and columns of an image that are numbered through, it is as
+    many axes again."""
+    columns = product.columns.axes
+    for number_, axis in enumerate(columns):
+        operands = (product.left.value, product.right.value)
+        nodes = [one for value in operands for one in nodes_of(value, tirx.FloorDiv, tirx.FloorMod)]
+        extent = as_int(axis.extent) or 0
+        for size in sorted(size for size in {_divisor(one, axis) for one in nodes} if 1 < size < extent):
+            if extent % size == 0:
+                axes = _two_of(axis, size)
+                left, right, store = (_in_place_of(one, axis, axes) for one in (*operands, product.store))
+                places = FlatAxes((*columns[:number_], *axes, *columns[number_ + 1 :]))
+                apart = replace(product, columns=places, left=Operand(left), right=Operand(right), store=store)
+                return with_places_apart(apart)
+    return product
+
+
+def _two_of(axis: Axis, size: int) -> tuple[Axis, Axis]:
+    """Blocks of an axis, and places in them."""
+    block, place = (tirx.Var(f"{axis.var.name}_{name}", "int32") for name in ("block", "place"))
+    return Axis(block, number((as_int(axis.extent) or 0) // size)), Axis(place, number(size))
 
 
 def _divisor(node: Any, axis: Axis) -> int:

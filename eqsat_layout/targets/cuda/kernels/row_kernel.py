@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import tvm
-import tvm_ffi
 from tvm import tirx
 
 from eqsat_layout.errors import Refused
@@ -70,23 +69,24 @@ def row_kernel(func: Any) -> Any:
 
 
 class _Rows:
-    """``rows``: how many leading axes of every nest say which row it is."""
+    """The leading axes of every nest say which row it is: one, or several whose places are numbered through."""
 
     def __init__(self, func: Any, nests: Sequence[Nest], first: Nest) -> None:
         self._nests, self._parameters = nests, list(func.params)
         axes = list(first.spatial)
         while axes and is_one(axes[-1]):
             axes.pop()
-        self._extents = [product_of_extents([axis.extent]) for axis in axes]
+        self._rows = product_of_extents([axis.extent for axis in axes])
+        self._counts = {nest.buffers[0]: self._leading(nest) for nest in nests}
         self._held: dict[Any, Any] = {}
         self._statements: list[Any] = []
         lengths = [FlatAxes(tuple(self._inner(nest))).extent for nest in nests]
         longest = max(_UNKNOWN if as_int(length) is None else length for length in lengths)
-        if longest == 0 or any(as_int(extent) == 0 for extent in self._extents):
+        if longest == 0 or as_int(self._rows) == 0:
             raise Refused("it has no elements")
         if longest < LANES:
             raise Refused("rows are so short that one thread is enough for each")
-        if longest >= _LONG and assumed(product_of_extents(self._extents)) <= _FEW_LONG:
+        if longest >= _LONG and assumed(self._rows) <= _FEW_LONG:
             raise Refused("a block for each of a few long rows would leave the machine idle")
         self._threads = next((n for n in (32, 64, 128) if longest <= 8 * n), 256)
         self._waiting = self._shared(self._threads // LANES, "float32", "waiting")
@@ -95,19 +95,16 @@ class _Rows:
 
     def launch(self) -> tuple[Any, int | None]:
         """The launch, and how many bytes of shared memory a block has, if that is known."""
-        body = launched((product_of_extents(self._extents),), self._threads, self._row)
+        body = launched((self._rows,), self._threads, self._row)
         used = [_bytes(buffer) for buffer in (self._waiting, *self._held.values()) if _is_shared(buffer)]
         return body, None if None in used else sum(size or 0 for size in used)
 
     def _row(self, grid: Any, thread: Any) -> Any:
         self._thread = thread
-        places = FlatAxes(tuple(Axis(tirx.Var("row", "int32"), number(extent)) for extent in self._extents))
-        found = places.at(grid[0])
-        row = [found[axis.var] for axis in places.axes]
-        body = [self._reduced(nest, row) if nest.reduced else self._each(nest, row) for nest in self._nests]
+        body = [self._reduced(one, grid[0]) if one.reduced else self._each(one, grid[0]) for one in self._nests]
         return sequence([*(tirx.AllocBuffer(one) for one in (self._waiting, *self._held.values())), *body])
 
-    def _reduced(self, nest: Nest, row: Sequence[Any]) -> Any:
+    def _reduced(self, nest: Nest, row: Any) -> Any:
         """The threads' shares, each in order, and then those of all threads."""
         (store,), (init,) = nest.stores, nest.inits
         combine, dtype = type(store.value), str(store.buffer.ty.dtype)
@@ -138,7 +135,7 @@ class _Rows:
         first = kept(total, at(self._waiting, 0), 0)
         return [waiting, block_barrier(), first, *combined, block_barrier()]
 
-    def _each(self, nest: Nest, row: Sequence[Any]) -> Any:
+    def _each(self, nest: Nest, row: Any) -> Any:
         """All elements of the row, or the one that there is, by every thread for itself."""
         (store,) = nest.stores
         inner = FlatAxes(tuple(self._inner(nest)))
@@ -160,11 +157,11 @@ class _Rows:
         barrier = None if is_result else block_barrier()
         return sequence([self._along(inner, step), barrier])
 
-    def _indices(self, store: Any, nest: Nest, row: Sequence[Any], places: Mapping[Any, Any]) -> list[Any]:
+    def _indices(self, store: Any, nest: Nest, row: Any, places: Mapping[Any, Any]) -> list[Any]:
         all_places = self._places(nest, row, places)
         return [tvm.sym.Analyzer().simplify(substitute(index, all_places)) for index in store.indices]
 
-    def _value(self, value: Any, nest: Nest, row: Sequence[Any], places: Mapping[Any, Any]) -> Any:
+    def _value(self, value: Any, nest: Nest, row: Any, places: Mapping[Any, Any]) -> Any:
         """``value`` for an element of the row; what the block holds is read from there."""
 
         def on_load(load: Any) -> Any:
@@ -176,15 +173,15 @@ class _Rows:
 
         return structural_map(substitute(value, self._places(nest, row, places)), (tvm.ir.TensorLoad, on_load))
 
-    def _places(self, nest: Nest, row: Sequence[Any], places: Mapping[Any, Any]) -> dict[Any, Any]:
-        own = {axis.var: place for axis, place in zip(nest.spatial, row, strict=False)}
-        ones = {axis.var: number(0) for axis in nest.spatial[len(row) :] if is_one(axis)}
-        return {**own, **ones, **places}
+    def _places(self, nest: Nest, row: Any, places: Mapping[Any, Any]) -> dict[Any, Any]:
+        count = self._counts[nest.buffers[0]]
+        ones = {axis.var: number(0) for axis in nest.spatial[count:] if is_one(axis)}
+        return {**FlatAxes(nest.spatial[:count]).at(row), **ones, **places}
 
     def _inner_index(self, buffer: Any, indices: Sequence[Any]) -> Any:
         """Where an element of a row is among those that the block holds of it."""
         place: Any = number(0)
-        for index, extent in list(zip(indices, buffer.ty.shape, strict=True))[len(self._extents) :]:
+        for index, extent in list(zip(indices, buffer.ty.shape, strict=True))[self._counts[buffer] :]:
             place = place * extent + index
         return tvm.sym.Analyzer().simplify(place)
 
@@ -204,7 +201,7 @@ class _Rows:
 
     def _inner(self, nest: Nest) -> list[Axis]:
         """The axes along a row."""
-        axes = nest.reduced if nest.reduced else nest.spatial[len(self._extents) :]
+        axes = nest.reduced if nest.reduced else nest.spatial[self._counts[nest.buffers[0]] :]
         return [axis for axis in axes if not is_one(axis)]
 
     def _shared(self, size: Extent, dtype: str, name: str) -> Any:
@@ -213,15 +210,11 @@ class _Rows:
     # ---- what is none of this
 
     def _check(self, nest: Nest) -> None:
-        count = len(self._extents)
-        extents = [number(product_of_extents([axis.extent])) for axis in nest.spatial[:count]]
-        if not tvm_ffi.structural_equal(extents, list(map(number, self._extents))):
-            raise Refused(f"{nest.name} runs over other rows")
         if len(nest.stores) != 1:
             raise Refused(f"{nest.name} has several results")
         own = {buffer for other in self._nests for buffer in other.buffers}
         for load in nest.loads():
-            if load.source in own and not self._is_of_row(nest, load.indices):
+            if load.source in own and not self._is_of_row(nest, load):
                 raise Refused(f"{nest.name} reads another row of {load.source.name}")
         if not is_one_of(nest.buffers[0], self._parameters) and not nest.is_plain:
             raise Refused(f"{nest.name} does not store what it makes where its axes are")
@@ -233,7 +226,7 @@ class _Rows:
             raise Refused(f"{nest.buffers[0].name} is a result that is read again")
 
     def _check_reduction(self, nest: Nest) -> None:
-        if not all(map(is_one, nest.spatial[len(self._extents) :])):
+        if not all(map(is_one, nest.spatial[self._counts[nest.buffers[0]] :])):
             raise Refused(f"{nest.name} has several results in a row")
         (store,), (init,) = nest.stores, nest.inits
         value = store.value
@@ -244,7 +237,7 @@ class _Rows:
         starts = isinstance(init.value, tirx.FloatImm) and (not is_sum or float(init.value) == 0.0)
         if not is_combined or not starts or str(store.buffer.ty.dtype) not in _FLOATS:
             raise Refused(f"{nest.name} is no sum of floats, nor the largest or smallest of them")
-        if assumed(product_of_extents(self._extents)) < _FEW_ROWS:
+        if assumed(self._rows) < _FEW_ROWS:
             return
         last = next((axis for axis in reversed(nest.reduced) if not is_one(axis)), None)
         for load in nest.loads():
@@ -255,10 +248,31 @@ class _Rows:
     def _is_parameter(self, buffer: Any) -> bool:
         return is_one_of(buffer, self._parameters)
 
-    def _is_of_row(self, nest: Nest, indices: Sequence[Any]) -> bool:
-        """The leading indices are the leading axes."""
-        pairs = zip(indices, nest.spatial, self._extents, strict=False)
-        return all(index.same_as(axis.var) or as_int(extent) == 1 for index, axis, extent in pairs)
+    def _leading(self, nest: Nest) -> int:
+        """How many axes say which row it is."""
+        analyzer = tvm.sym.Analyzer()
+        for count in range(len(nest.spatial) + 1):
+            rows = product_of_extents([axis.extent for axis in nest.spatial[:count]])
+            if analyzer.can_prove_equal(number(rows), number(self._rows)):
+                return count
+        raise Refused(f"{nest.name} runs over other rows")
+
+    def _is_of_row(self, nest: Nest, load: Any) -> bool:
+        """What is read lies in the row that the nest is at."""
+        analyzer = tvm.sym.Analyzer()
+        for axis in nest.spatial:
+            analyzer.bind(axis.var, tvm.ir.Range(0, axis.extent))
+        own = [(axis.var, axis.extent) for axis in nest.spatial[: self._counts[nest.buffers[0]]]]
+        read = list(zip(load.indices, load.source.ty.shape, strict=True))[: self._counts[load.source]]
+        return bool(analyzer.can_prove_equal(*map(_numbered, (own, read))))
+
+
+def _numbered(places: Sequence[tuple[Any, Any]]) -> Any:
+    """The number of a place among all, of indices and extents."""
+    found: Any = number(0)
+    for index, extent in places:
+        found = found * extent + index
+    return found
 
 
 def _is_own(value: Any, store: Any) -> bool:

@@ -19,7 +19,7 @@ from tvm import tirx
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cuda.kernels.extents import Extent, assumed, in_tiles, product_of_extents, tiles_over
 from eqsat_layout.targets.cuda.kernels.operands import FlatAxes, Operand
-from eqsat_layout.targets.cuda.kernels.products import Product, any_product_of
+from eqsat_layout.targets.cuda.kernels.products import Product, any_product_of, with_places_apart
 from eqsat_layout.targets.cuda.kernels.results import Results
 from eqsat_layout.targets.cuda.kernels.runs import in_runs
 from eqsat_layout.targets.cuda.kernels.statements import (
@@ -54,6 +54,7 @@ def window_kernel(func: Any, machine: CudaMachine) -> Any:
     product = any_product_of(func)
     if product.rows.axes:
         raise Refused("both operands depend on the place")
+    product = with_places_apart(product)
     lines = [line for line in _lines(product) if line.registers <= _MOST_REGISTERS]
     if not lines:
         raise Refused("no windows slide along an axis, or they are too large")

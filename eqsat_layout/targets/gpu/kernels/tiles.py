@@ -47,11 +47,12 @@ def tile_of(nest: Nest, reduction: Nest | None) -> ItemTile:
 @dataclass(frozen=True)
 class _Access:
     """How an access moves: ``moves`` has the axes that it depends on, by variable; ``vectors``: those along which
-    neighbours are one load."""
+    neighbours are one load; ``still``: axes with the sizes of tiles in which it stays where it is."""
 
     is_image: bool
     moves: frozenset[Any]
     vectors: frozenset[Any]
+    still: frozenset[tuple[Any, int]]
 
 
 class _Model:
@@ -91,16 +92,33 @@ class _Model:
         at = [substitute(index, places) for index in indices]
         moves = frozenset(v for index in at for v in nodes_of(index, tvm.ir.Var) if v in self._extents)
         vectors = frozenset(v for v in moves if self._is_vector(buffer, at, v))
-        return _Access(is_image(buffer), moves, vectors)
+        still = frozenset((v, size) for v in moves for size in _SIZES if self._is_still(at, v, size))
+        return _Access(is_image(buffer), moves, vectors, still)
+
+    def _is_still(self, indices: Sequence[Any], var: Any, size: int) -> bool:
+        """Only quotients of the axis are used, which are the same in all of a tile."""
+        extent = self._extents[var]
+        quotients = [q.a for index in indices for q in nodes_of(index, tirx.FloorDiv) if q.a.same_as(var)]
+        uses = sum(one.same_as(var) for index in indices for one in nodes_of(index, tvm.ir.Var))
+        if extent is None or extent % size or uses != len(quotients):
+            return False
+        outer, inner = self._parts(var, extent, size)
+        at = [self._analyzer.simplify(substitute(index, {var: outer * size + inner})) for index in indices]
+        return not any(one.same_as(inner) for index in at for one in nodes_of(index, tvm.ir.Var))
+
+    def _parts(self, var: Any, extent: int, size: int) -> tuple[Any, Any]:
+        """Variables that count tiles along an axis, and places in one."""
+        outer, inner = (tirx.Var(name, var.ty.dtype) for name in ("o", "i"))
+        self._analyzer.bind(outer, tvm.ir.Range(0, extent // size))
+        self._analyzer.bind(inner, tvm.ir.Range(0, size))
+        return outer, inner
 
     def _is_vector(self, buffer: Any, indices: Sequence[Any], var: Any) -> bool:
         """Four neighbours along ``var`` are one load."""
         extent = self._extents[var]
         if extent is None or extent % LANES or not extent:
             return False
-        outer, lane = (tirx.Var(name, var.ty.dtype) for name in ("o", "lane"))
-        self._analyzer.bind(outer, tvm.ir.Range(0, extent // LANES))
-        self._analyzer.bind(lane, tvm.ir.Range(0, LANES))
+        outer, lane = self._parts(var, extent, LANES)
         at = tuple(self._analyzer.simplify(substitute(index, {var: outer * LANES + lane})) for index in indices)
         used = [any(one.same_as(lane) for one in nodes_of(index, tvm.ir.Var)) for index in at]
         if is_image(buffer):
@@ -118,14 +136,26 @@ class _Model:
                 steps.append(number)
         if self._reduction is not None and len(self._reduction.stores) > 1:
             steps = [None]
+        along = {number: self._sizes_along(number) for number in range(len(self._variables))}
+        shared = [(number, size) for number, sizes in along.items() for size in sizes if self._is_shared(number, size)]
         for lane in lanes:
             for step in steps:
                 yield ItemTile(lane, {}, step)
-                for number, var in enumerate(self._variables):
-                    extent = self._extents[var]
-                    if number == lane or extent is None or not self._operands:
-                        continue
-                    yield from (ItemTile(lane, {number: size}, step) for size in _SIZES if extent % size == 0)
+                for number, sizes in along.items():
+                    if number != lane:
+                        yield from (ItemTile(lane, {number: size}, step) for size in sizes)
+                        seconds = [(other, size) for other, size in shared if other not in (number, lane)]
+                        yield from (ItemTile(lane, {number: size} | {o: s}, step) for o, s in seconds for size in sizes)
+
+    def _sizes_along(self, number: int) -> list[int]:
+        extent = self._extents[self._variables[number]]
+        return [] if extent is None or not self._operands else [size for size in _SIZES if extent % size == 0]
+
+    def _is_shared(self, number: int, size: int) -> bool:
+        """Worth a second axis of a tile: something is loaded for all of a step of a quotient, or of a short axis."""
+        var = self._variables[number]
+        is_whole = self._extents[var] == size
+        return any((var, size) in one.still or (is_whole and var not in one.moves) for one in self._operands)
 
     def _may_be_lanes(self, var: Any) -> bool:
         extent = self._extents[var]
@@ -156,7 +186,7 @@ class _Model:
 
 def _loads_of(access: _Access, sizes: Mapping[Any, int], lane: Any, step: Any) -> tuple[float, float]:
     """Loads for a tile, and the elements that they fill."""
-    count = math.prod(size for var, size in sizes.items() if var in access.moves)
+    count = math.prod(size for var, size in sizes.items() if var in access.moves and (var, size) not in access.still)
     inner = [var for var in (lane, step) if var is not None and var in access.moves]
     held = float(count * LANES ** len(inner))
     vector = any(var in access.vectors for var in inner)
