@@ -113,8 +113,9 @@ def test_results_are_the_same(name: str) -> None:
         np.testing.assert_array_equal(one, other)
 
 
-def test_a_network_is_built_with_its_parts_in_place() -> None:
-    own = target(AVX2)  # with tiles of AMX a convolution is another kernel
+@pytest.mark.parametrize("kind", [AVX2, {"kind": "llvm", "num-cores": 1}], ids=["AVX2", "this machine"])
+def test_a_network_is_built_with_its_parts_in_place(kind: Any) -> None:
+    own = target(kind)
     joined = own.join(legalize(program(fire("NCHW"), (1, 4, 32, 32))), Notes(strict=True))
     assert "call_tir_inplace" in joined["main"].script()
     assert "concat" not in joined["main"].script()
