@@ -27,6 +27,7 @@ def format_of(computation: Computation, access: Access, formats: dict[int, Forma
 
 
 def axis_of(block: Block, index: object) -> int | None:
+    """The variable that an index is, shifted by a constant or not; ``None`` for what is more."""
     return index.shift_of(block.extents) if isinstance(index, Affine) else None
 
 
@@ -74,6 +75,7 @@ def _address(fmt: Format, index: Sequence[int]) -> int:
 
 
 def variables_of(read: Access) -> set[int]:
+    """Those that the place depends on."""
     return {variable for index in read.indices if isinstance(index, Affine) for variable in index.iters}
 
 

@@ -85,9 +85,8 @@ class Roofline:
     the share of these where vectors slide along an operand, ``weights`` how many times as long it takes to read those:
     they come from memory, data from a cache; ``word`` bytes of each factor of a product of bytes are multiplied and
     added up in the time of one product of floats, faster where ``tile_row`` of them lie side by side (0: nowhere). The
-    defaults are those of one core of a current server CPU; they
-    decide proportions, not absolute times. ``eqsat-layout calibrate`` measures ``bandwidth``, ``rewrite_bandwidth``,
-    ``flops`` and ``launch``.
+    defaults are those of one core of a current server CPU; they decide proportions, not absolute times.
+    ``eqsat-layout calibrate`` measures ``bandwidth``, ``rewrite_bandwidth``, ``flops`` and ``launch``.
     """
 
     bandwidth: float = 25e9
@@ -114,9 +113,8 @@ class Roofline:
         """Every operand is read once and every result written once, at the speed that the innermost axis allows."""
         if op.parts:
             return 0.0
-        heavy = (
-            None if op.computation is None else heaviest(op.computation, operands, results, self.word, self.tile_row)
-        )
+        own = op.computation
+        heavy = None if own is None else heaviest(own, operands, results, self.word, self.tile_row)
         scattered = heavy.scattered_operands if heavy is not None else frozenset[int]()
         weights = heavy.weights if heavy is not None else frozenset[int]()
         rows = heavy.row_operands(self._lanes(op)) if heavy is not None else frozenset[int]()
@@ -127,9 +125,8 @@ class Roofline:
         for number, (tensor, fmt) in enumerate(zip(types, formats, strict=True)):
             if tensor is not None and fmt is not None:
                 slower = (_SCATTERED if number in scattered else 1.0) * (self.weights if number in weights else 1.0)
-                traffic += (
-                    touched_bytes(op, number, fmt, self.symbolic_extent) * slower * (_ROWS if number in rows else 1.0)
-                )
+                slower *= _ROWS if number in rows else 1.0
+                traffic += touched_bytes(op, number, fmt, self.symbolic_extent) * slower
         launch = 0.0 if any(i >= 0 for i in fused) else self.launch
         work = max(traffic / self.bandwidth, self._arithmetic(op, heavy, operands, results))
         return launch + work + self._stalls(op, heavy, formats)
