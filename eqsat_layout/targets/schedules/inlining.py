@@ -17,6 +17,8 @@ from eqsat_layout.targets.schedules.epilogues import epilogue_of, is_parameter
 from eqsat_layout.targets.schedules.stages import ROOT, Stage, stage_of
 from eqsat_layout.tir.structural import nodes_of
 
+_LARGEST_BODY: Final = 64
+"""Loads and calls of a block beyond which nothing more is inlined: registers spill."""
 _MOST_DIVISIONS: Final = 64
 
 
@@ -32,6 +34,12 @@ def inline_producers(sch: Any, may_inline: Callable[[Stage, Sequence[Stage]], bo
         if readers and may_inline(stage, readers) and not _is_made_once(sch, stage, readers):
             sch = tried(sch, methodcaller("compute_inline", block)) or sch
     return sch
+
+
+def stays_small(stage: Stage, reader: Stage) -> bool:
+    """The reader with the stage in the place of its loads. What reads a value twice doubles its expression."""
+    reads = [load for load in reader.loads if load.buffer.same_as(stage.write.buffer)]
+    return reader.size + len(reads) * stage.size <= _LARGEST_BODY
 
 
 def _is_made_once(sch: Any, stage: Stage, readers: Sequence[Stage]) -> bool:

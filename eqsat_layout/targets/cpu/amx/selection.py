@@ -17,7 +17,7 @@ from eqsat_layout.targets.cpu.model.chain import chain_of
 from eqsat_layout.targets.cpu.model.chain_model import ChainModel
 from eqsat_layout.targets.schedules.attempts import unless_refused
 from eqsat_layout.targets.schedules.epilogues import align_epilogues, epilogue_of, is_in_place
-from eqsat_layout.targets.schedules.inlining import inline_producers
+from eqsat_layout.targets.schedules.inlining import inline_producers, stays_small
 from eqsat_layout.targets.schedules.stages import Stage, new_schedule, stages_of
 
 
@@ -67,4 +67,4 @@ def _may_inline(stage: Stage, readers: Sequence[Stage]) -> bool:
     """Elementwise stages are one with others, and what is not costly with the product that reads it."""
     if any(reader.is_reduction for reader in readers):
         return len(readers) == 1 and not stage.is_costly
-    return all(reader.simple and reader.domain <= stage.domain for reader in readers)
+    return all(reader.simple and reader.domain <= stage.domain and stays_small(stage, reader) for reader in readers)

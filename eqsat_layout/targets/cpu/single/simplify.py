@@ -12,10 +12,9 @@ from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.single.unit_axes import unit_axes_first
 from eqsat_layout.targets.schedules.accesses import StageAccess, depends_on
 from eqsat_layout.targets.schedules.epilogues import align_epilogues
-from eqsat_layout.targets.schedules.inlining import inline_producers
+from eqsat_layout.targets.schedules.inlining import inline_producers, stays_small
 from eqsat_layout.targets.schedules.stages import Stage, new_schedule
 
-_LARGEST_BODY = 64  # loads and calls of a block beyond which nothing more is inlined: registers spill
 _MANY_PARTS = 8  # of a concat, beyond which those that pad or transpose are made first: else no part is in vectors
 
 
@@ -42,7 +41,7 @@ def _may_inline(stage: Stage, consumer: Stage) -> bool:
     reads = [load for load in consumer.loads if load.buffer.same_as(stage.write.buffer)]
     if consumer.is_reduction and stage.is_view:
         return True
-    if not consumer.simple or consumer.size + len(reads) * stage.size > _LARGEST_BODY:
+    if not consumer.simple or not stays_small(stage, consumer):
         return False
     if not consumer.is_reduction:
         return len(consumer.conditions) < _MANY_PARTS or not (stage.conditions or _jumps(stage))

@@ -213,6 +213,17 @@ def test_what_is_no_product_of_matrices_is_left_alone():
     assert [split_product(func, AMX) for func in (pooled, total, depthwise)] == [None] * 3
 
 
+def test_values_that_are_read_twice_do_not_double_without_end():
+    """The gamma function of torch, whose parts read each other, took 10 GB on machines with the unit."""
+
+    def doubled(builder, x):
+        for _ in range(60):
+            x = builder.emit(relax.op.add(builder.emit(relax.op.multiply(x, x)), x))
+        return relax.op.negative(x)
+
+    assert split_product(function_of(doubled, (4, 16)), AMX) is None
+
+
 @pytest.mark.parametrize("shape", [(1, 1576, 768, 3072), (1, 49, 512, 4608), (36, 128, 256, 256), (1, 25088, 64, 64)])
 def test_a_plan_covers_all_and_fits_the_cache(shape):
     batch, rows, columns, steps = shape
