@@ -37,15 +37,15 @@ def join_calls(mod: tvm.IRModule, machine: CpuMachine, notes: Notes, build: Buil
     """
     if not machine.is_exact:
         mod = without_denormals(mod)
-    groups = fuse(with_integers(mod), notes, annotated=_annotated, rounded=ROUNDED)
+
+    def annotated(mod: tvm.IRModule) -> tvm.IRModule:
+        return keep_what_is_read_often(widened_late(mod, machine.l2_working_set))
+
+    groups = fuse(with_integers(mod), notes, annotated=annotated, rounded=ROUNDED)
     grouped = with_literals(with_floats(in_single_precision(groups)))
     with nullcontext(_mute) if build is None else build.ahead(grouped, notes) as kept:
         joined = join_chains(grouped, machine, notes, kept)
     return concat_in_place(joined)
-
-
-def _annotated(mod: tvm.IRModule) -> tvm.IRModule:
-    return keep_what_is_read_often(widened_late(mod))
 
 
 def _mute(_: Any) -> None:

@@ -26,13 +26,17 @@ _MOST_READS: Final = 16
 """Of an element, for which it is made wider each time: those of windows of 3 x 3, of poolings and depthwise."""
 
 
-def widened_late(mod: tvm.IRModule) -> tvm.IRModule:
-    """``mod`` itself where there is nothing of the kind."""
+def widened_late(mod: tvm.IRModule, kept_bytes: int) -> tvm.IRModule:
+    """``mod`` itself where there is nothing of the kind.
+
+    ``kept_bytes``: so many stay in a cache from one kernel to the next. Windows read what fits as floats, which are
+    made once (measured on a Xeon: depthwise convolutions of 28 x 28 x 192 take 1.5 times as long from bytes).
+    """
     builder = relax.BlockBuilder(mod)
 
     def joined(function: Any) -> Mapping[Any, Any]:
         found: dict[Any, Any] = {}
-        for window in _windows(mod, *calls_of(function)):
+        for window in _windows(mod, *calls_of(function), kept_bytes):
             *wideners, reader = window
             made = one_function(mod, window)
             if made is not None:
@@ -46,7 +50,7 @@ def widened_late(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def _windows(
-    mod: tvm.IRModule, calls: Sequence[KernelCall], readers: Mapping[Any, list[Any]]
+    mod: tvm.IRModule, calls: Sequence[KernelCall], readers: Mapping[Any, list[Any]], kept_bytes: int
 ) -> list[list[KernelCall]]:
     """Wideners, and the only call that reads what they make."""
     by_var = {call.var: call for call in calls}
@@ -54,7 +58,7 @@ def _windows(
     for reader in calls:
         given = [by_var[arg] for arg in dict.fromkeys(reader.args) if arg in by_var]
         own = [call for call in given if _is_widener(mod, call) and set(readers[call.var]) == {reader.var}]
-        if own and not _is_widener(mod, reader) and all(_reads_seldom(mod, reader, call) for call in own):
+        if own and not _is_widener(mod, reader) and all(_reads_seldom(mod, reader, call, kept_bytes) for call in own):
             found += [[*own, reader]]
     return found
 
@@ -73,19 +77,20 @@ def _bytes(buffer: Any) -> int:
     return int(tvm.DataType(str(buffer.ty.dtype)).bits + 7) // 8
 
 
-def _reads_seldom(mod: tvm.IRModule, reader: KernelCall, call: KernelCall) -> bool:
-    """It works element by element, or on windows of what ``call`` makes."""
+def _reads_seldom(mod: tvm.IRModule, reader: KernelCall, call: KernelCall, kept_bytes: int) -> bool:
+    """It works element by element, or on windows of what ``call`` makes, if that is more than stays in a cache."""
     pattern = _pattern(mod, reader)
     if pattern not in _REDUCTIONS:
         return pattern in _ELEMENTWISE
     sch = unless_refused(lambda: new_schedule(mod[reader.callee]))
     sums = [stage for stage in stages_of(sch) if stage.is_reduction] if sch is not None else []
-    shape = (
-        [as_int(extent) for extent in call.ty.shape.values] if isinstance(call.ty.shape, relax.ShapeExpr) else [None]
-    )
+    is_known = isinstance(call.ty.shape, relax.ShapeExpr)
+    shape = [as_int(extent) for extent in call.ty.shape.values] if is_known else [None]
     if len(sums) != 1 or None in shape:
         return False
-    return sums[0].domain <= _MOST_READS * math.prod(extent or 0 for extent in shape)
+    made = math.prod(extent or 0 for extent in shape)
+    is_large = made * _bytes(mod[call.callee].params[-1]) > kept_bytes
+    return is_large and sums[0].domain <= _MOST_READS * made
 
 
 def _pattern(mod: tvm.IRModule, call: KernelCall) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from tvm import relax, tirx
 import eqsat_layout
 from eqsat_layout.graph.legalize import legalize
 from eqsat_layout.notes import Notes
+from eqsat_layout.targets.cpu import kernels
+from eqsat_layout.targets.cpu.chains.widened_late import widened_late
 from eqsat_layout.targets.cpu.kernels import join_calls
 
 SHAPE = (1, 8, 12, 12)
@@ -44,9 +47,9 @@ def module(read: Callable[[Any, Any, Any], Any], *, again: bool = False) -> tvm.
     return builder.get()
 
 
-def written(mod: tvm.IRModule) -> list[str]:
+def written(mod: tvm.IRModule, l2_bytes: int = 1 << 10) -> list[str]:
     """The types of elements of what kernels write with the shape of the data."""
-    joined = join_calls(legalize(mod), AVX512, Notes())
+    joined = join_calls(legalize(mod), replace(AVX512, l2_working_set=l2_bytes), Notes())
     results = [func.params[-1].ty for func in joined.functions.values() if isinstance(func, tirx.PrimFunc)]
     return sorted(str(ty.dtype) for ty in results if tuple(map(int, ty.shape)) == SHAPE)
 
@@ -82,12 +85,17 @@ def test_bytes_lie_between_kernels(read: Any, types: list[str]) -> None:
     assert written(module(read)) == types
 
 
+def test_windows_read_floats_that_stay_in_the_cache() -> None:
+    assert written(module(depthwise), 1 << 20) == ["float32"]
+
+
 def test_floats_that_two_calls_read_are_made_once() -> None:
     assert "float32" in written(module(pooled, again=True))
 
 
 @pytest.mark.parametrize("read", [pooled, depthwise, product, residual])
-def test_results_are_those_of_the_module(read: Any) -> None:
+def test_results_are_those_of_the_module(read: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "widened_late", lambda mod, _: widened_late(mod, 0))
     mod, rng = module(read), np.random.default_rng(0)
     arrays = [rng.standard_normal(shape).astype("float32") for shape in (SHAPE, (8, 8, 1, 1))]
     got, expected = (
