@@ -36,13 +36,17 @@ def with_frozen_names(after: tvm.IRModule, before: tvm.IRModule) -> tvm.IRModule
     return tvm.IRModule(functions, attrs=after.attrs, global_infos=after.global_infos)
 
 
-def _place(name: str, names: set[str], aliases: dict[str, str], left: set[str]) -> str:
-    """The name under which it is bound now; empty if under none. What was no binding's name before stays."""
-    if name not in names:
+def _place(name: str, names: dict[str, Any], aliases: dict[str, str], left: dict[str, Any]) -> str:
+    """The name under which it is bound now; empty if under none. What was no binding's name before stays.
+
+    A pass may give the name of an alias that is gone to something else, which is a call of another op.
+    """
+    if name not in names or name in left:
         return name
+    op = names[name]
     while name not in left and name in aliases:
         name = aliases[name]
-    return name if name in left else ""
+    return name if name in left and (op is None or left[name] in (None, op)) else ""
 
 
 def _bindings(function: Any) -> list[Any]:
@@ -50,8 +54,13 @@ def _bindings(function: Any) -> list[Any]:
     return [b for block in body.blocks for b in block.bindings] if isinstance(body, relax.SeqExpr) else []
 
 
-def _bound(function: Any) -> set[str]:
-    return {str(binding.var.name) for binding in _bindings(function)}
+def _bound(function: Any) -> dict[str, Any]:
+    """The names of what is bound, and the ops of calls."""
+    return {str(binding.var.name): _op_of(getattr(binding, "value", None)) for binding in _bindings(function)}
+
+
+def _op_of(value: Any) -> str | None:
+    return str(value.op.name) if isinstance(value, tvm.ir.Call) and isinstance(value.op, tvm.ir.Op) else None
 
 
 def _aliases(function: Any) -> dict[str, str]:
