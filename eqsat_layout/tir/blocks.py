@@ -102,11 +102,17 @@ def statement_over(func: Any, place: Callable[[Any, list[Any]], tuple[Any, list[
     return structural_map(with_accesses(func.body, placed), (s_tir.SBlock, without_regions))
 
 
+def sequence(statements: Sequence[Any]) -> Any:
+    """One statement of one or more, which are done one after the other."""
+    return statements[0] if len(statements) == 1 else tirx.SeqStmt(list(statements))
+
+
 def function_over(func: Any, statements: Sequence[Any], allocated: Sequence[Any], params: Sequence[Any]) -> Any:
     """``func`` with other statements in its root block, other buffers allocated there, and other parameters."""
     root = func.body.block
-    body = tirx.SeqStmt(list(statements)) if statements[1:] else statements[0]
-    block = s_tir.SBlock([], [], [], root.name_hint, body, alloc_buffers=list(allocated), annotations=root.annotations)
+    block = s_tir.SBlock(
+        [], [], [], root.name_hint, sequence(statements), alloc_buffers=list(allocated), annotations=root.annotations
+    )
     whole = s_tir.SBlockRealize([], True, block)
     return tirx.PrimFunc(list(params), whole, ret_type=func.ret_type, attrs=func.attrs)
 

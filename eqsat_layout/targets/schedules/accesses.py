@@ -41,8 +41,7 @@ class StageAccess:
     @cached_property
     def element_bytes(self) -> int:
         """Bytes of an element."""
-        bits = int(tvm.DataType(str(self.buffer.ty.dtype)).bits)
-        return max(1, (bits + 7) // 8)
+        return element_bytes(self.buffer)
 
     @cached_property
     def buffer_bytes(self) -> int:
@@ -93,6 +92,11 @@ class StageAccess:
     @cached_property
     def _uses(self) -> dict[Any, bool]:
         return {}
+
+
+def element_bytes(buffer: Any) -> int:
+    """Bytes of an element."""
+    return max(1, (int(tvm.DataType(str(buffer.ty.dtype)).bits) + 7) // 8)
 
 
 def as_int(value: Any) -> int | None:

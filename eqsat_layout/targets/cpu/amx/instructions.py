@@ -29,6 +29,7 @@ CONFIGURATION: Final = ((16,), "uint32")
 """Shape and type of the buffer that :func:`configured` needs."""
 
 _TILES: Final = 8
+"""Registers."""
 _PERMIT: Final = (158, 0x1023, 18)  # arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA), see arch/x86/xstate of Linux
 
 

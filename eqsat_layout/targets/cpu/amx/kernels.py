@@ -15,13 +15,13 @@ from tvm import s_tir, tirx
 
 from eqsat_layout.targets.cpu.amx import instructions as matrix_unit
 from eqsat_layout.targets.cpu.amx.products import LANES, MatrixProduct
-from eqsat_layout.targets.cpu.amx.statements import Loops, kept_whole, sequence
+from eqsat_layout.targets.cpu.amx.statements import Loops, kept_whole
 from eqsat_layout.targets.cpu.amx.tile_plan import BLOCK_ROWS, TILES, TilePlan, blocks_of, panels_of
 from eqsat_layout.targets.cpu.amx.weights import Panels, Task, tiles_of_weights
 from eqsat_layout.targets.cpu.single.prefetch import prefetch
 from eqsat_layout.targets.schedules.accesses import StageAccess
 from eqsat_layout.targets.schedules.stages import Stage
-from eqsat_layout.tir.blocks import store_of
+from eqsat_layout.tir.blocks import sequence, store_of
 from eqsat_layout.tir.structural import structural_map, substitute
 
 _LINE_BYTES = 64  # of a cache

@@ -1,11 +1,11 @@
-"""Loops and sequences of a kernel that is put together statement by statement.
+"""Loops and buffers of a kernel that is put together statement by statement.
 
 In: bodies as functions of their loop's variable. Out: TIR statements.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,11 +34,6 @@ class Loops:
     def number(self, value: int) -> Any:
         """A constant."""
         return tirx.IntImm(self.dtype, value)
-
-
-def sequence(statements: Sequence[Any]) -> Any:
-    """One after the other."""
-    return tirx.SeqStmt(list(statements)) if len(statements) > 1 else statements[0]
 
 
 def kept_whole(buffer: Any) -> list[Any]:

@@ -16,8 +16,9 @@ from tvm import tirx
 
 from eqsat_layout.targets.cpu.amx import instructions as matrix_unit
 from eqsat_layout.targets.cpu.amx.products import LANES, MatrixProduct
-from eqsat_layout.targets.cpu.amx.statements import Loops, sequence
+from eqsat_layout.targets.cpu.amx.statements import Loops
 from eqsat_layout.targets.cpu.amx.tile_plan import TILES
+from eqsat_layout.tir.blocks import sequence
 from eqsat_layout.tir.structural import substitute
 
 _WORD_BYTES = 4
@@ -42,20 +43,6 @@ class Panels:
             tile = tirx.min(tile, self.loops.number(tiles - 1))
         places = product.fixed_places | product.batch.at(at.batch) | product.columns.at_vector(tile, lane, LANES)
         return places | product.steps.at_vector(vector, step, LANES)
-
-    def share(self, lines: int, pair: Any, block: Any, of_line: Callable[[Any], Any]) -> Any:
-        """``of_line`` for those of the ``lines`` of a panel that are due in one step of one pair of tiles of rows."""
-        each = math.ceil(lines / (self.pairs * self.blocks))
-        last, start = self.loops.number(lines - 1), (pair * self.blocks + block) * each
-
-        def own(index: Any) -> Any:
-            return of_line(tirx.min(start + index, last))
-
-        return self.loops.loop(each, own, tirx.ForKind.UNROLLED)
-
-    def following(self, number: Any) -> Any:
-        """The number of the panel after this one, or this one if it is the last."""
-        return tirx.min(number + 1, self.loops.number(self.count - 1))
 
 
 @dataclass(frozen=True)
@@ -168,11 +155,17 @@ class CutWeights:
 
     def next(self, at: Task, number: Any, pair: Any, block: Any) -> list[Any]:
         """See :class:`TilesOfWeights`."""
-        panels = self.panels
+        panels, loops = self.panels, self.panels.loops
         if panels.count == 1:
             return []
-        following = panels.following(number)
-        return [panels.share(self._all_lines, pair, block, lambda line: self._cut(line, at, following))]
+        following = tirx.min(number + 1, loops.number(panels.count - 1))
+        each = math.ceil(self._all_lines / (panels.pairs * panels.blocks))
+        start, last = (pair * panels.blocks + block) * each, loops.number(self._all_lines - 1)
+
+        def share(index: Any) -> Any:
+            return self._cut(tirx.min(start + index, last), at, following)
+
+        return [loops.loop(each, share, tirx.ForKind.UNROLLED)]
 
     def loaded(self, register: int, at: Task, number: Any, block: Any, part: int, column: int) -> Any:
         """See :class:`TilesOfWeights`."""

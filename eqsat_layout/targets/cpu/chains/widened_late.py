@@ -15,7 +15,7 @@ import tvm
 from tvm import relax, tirx
 
 from eqsat_layout.passes.call_windows import KernelCall, calls_of, one_function, window_arguments, with_calls
-from eqsat_layout.targets.schedules.accesses import as_int
+from eqsat_layout.targets.schedules.accesses import as_int, element_bytes
 from eqsat_layout.targets.schedules.attempts import unless_refused
 from eqsat_layout.targets.schedules.stages import new_schedule, stages_of
 
@@ -69,12 +69,7 @@ def _is_widener(mod: tvm.IRModule, call: KernelCall) -> bool:
         return False
     *operands, result = mod[call.callee].params
     tensors = [one for one in operands if isinstance(one.ty, tirx.BufferType) and len(one.ty.shape)]
-    return bool(tensors) and sum(map(_bytes, tensors)) < _bytes(result)
-
-
-def _bytes(buffer: Any) -> int:
-    """Of one element."""
-    return int(tvm.DataType(str(buffer.ty.dtype)).bits + 7) // 8
+    return bool(tensors) and sum(map(element_bytes, tensors)) < element_bytes(result)
 
 
 def _reads_seldom(mod: tvm.IRModule, reader: KernelCall, call: KernelCall, kept_bytes: int) -> bool:
@@ -89,7 +84,7 @@ def _reads_seldom(mod: tvm.IRModule, reader: KernelCall, call: KernelCall, kept_
     if len(sums) != 1 or None in shape:
         return False
     made = math.prod(extent or 0 for extent in shape)
-    is_large = made * _bytes(mod[call.callee].params[-1]) > kept_bytes
+    is_large = made * element_bytes(mod[call.callee].params[-1]) > kept_bytes
     return is_large and sums[0].domain <= _MOST_READS * made
 
 

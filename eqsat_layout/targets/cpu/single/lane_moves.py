@@ -36,7 +36,7 @@ from eqsat_layout.targets.schedules.accesses import StageAccess, as_int
 from eqsat_layout.targets.schedules.attempts import unless_refused
 from eqsat_layout.targets.schedules.rebuild import CutAxis, schedule_over
 from eqsat_layout.targets.schedules.stages import Stage, stages_of
-from eqsat_layout.tir.blocks import store_of, under_loops
+from eqsat_layout.tir.blocks import sequence, store_of, under_loops
 from eqsat_layout.tir.intrinsics import is_choice
 from eqsat_layout.tir.structural import nodes_of, substitute
 
@@ -86,8 +86,7 @@ def _is_elsewhere(load: StageAccess, stage: Stage) -> bool:
 def _scheduled(sch: Any, stage: Stage, body: LaneBody, machine: CpuMachine) -> Any:
     buffers = {load.buffer: None for load in stage.loads}  # each once, in order
     reads, writes = ([_whole(buffer) for buffer in group] for group in (buffers, [stage.write.buffer]))
-    inside = tirx.SeqStmt(list(body.statements)) if body.statements[1:] else body.statements[0]
-    block = s_tir.SBlock(list(body.axes), reads, writes, stage.name, inside)
+    block = s_tir.SBlock(list(body.axes), reads, writes, stage.name, sequence(body.statements))
     moved = schedule_over(sch.mod["main"], [under_loops(block)], [])
     loops = moved.get_loops(moved.get_sblock(stage.name))
     in_parallel(moved, loops[: len(loops) - body.inner], machine, stage.domain)

@@ -17,8 +17,8 @@ from tvm import tirx
 
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.gpu.kernels.independent_loops import let_values, touches_memory_by_address
-from eqsat_layout.targets.gpu.kernels.work_items import sequence
 from eqsat_layout.targets.schedules.accesses import as_int
+from eqsat_layout.tir.blocks import sequence
 from eqsat_layout.tir.structural import changed_loop, is_one_of, nodes_of, structural_map, substitute
 
 _MOST: Final = 1 << 16

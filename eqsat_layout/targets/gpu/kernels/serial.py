@@ -21,9 +21,9 @@ from eqsat_layout.targets.gpu.kernels.independent_loops import IndependentLoops,
 from eqsat_layout.targets.gpu.kernels.owners import owned
 from eqsat_layout.targets.gpu.kernels.shared_loops import SharedLoops, iterations, shared_loops
 from eqsat_layout.targets.gpu.kernels.work_groups import USUAL
-from eqsat_layout.targets.gpu.kernels.work_items import sequence
 from eqsat_layout.targets.schedules.accesses import as_int
 from eqsat_layout.targets.schedules.attempts import unless_refused
+from eqsat_layout.tir.blocks import sequence
 from eqsat_layout.tir.computation import SYMBOL_SIZE
 from eqsat_layout.tir.structural import changed_loop, nodes_of, substitute
 

@@ -21,8 +21,8 @@ from tvm import tirx
 
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.gpu.kernels.independent_loops import analyzer_of, let_values, touches_memory_by_address
-from eqsat_layout.targets.gpu.kernels.work_items import sequence
 from eqsat_layout.targets.schedules.accesses import as_int
+from eqsat_layout.tir.blocks import sequence
 from eqsat_layout.tir.structural import changed_loop, is_one_of, nodes_of, substitute
 
 MOST_ITEMS: Final = 128

@@ -18,9 +18,10 @@ from tvm import tirx
 
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.gpu.kernels.nests import Nest
-from eqsat_layout.targets.gpu.kernels.work_items import ItemTile, KernelParts, sequence
+from eqsat_layout.targets.gpu.kernels.work_items import ItemTile, KernelParts
 from eqsat_layout.targets.schedules.accesses import as_int
 from eqsat_layout.targets.schedules.index_of_extreme import better, kind_of_extreme
+from eqsat_layout.tir.blocks import sequence
 from eqsat_layout.tir.structural import nodes_of, substitute
 
 _GROUP: Final = 64

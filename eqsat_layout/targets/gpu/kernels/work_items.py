@@ -20,6 +20,7 @@ from eqsat_layout.targets.gpu.kernels.operands import Operands
 from eqsat_layout.targets.gpu.kernels.vectors import LANES, in_vectors, is_image, stores_in_vectors
 from eqsat_layout.targets.gpu.kernels.work_groups import USUAL, WorkGroups
 from eqsat_layout.targets.schedules.accesses import as_int, quotient, remainder
+from eqsat_layout.tir.blocks import sequence
 from eqsat_layout.tir.structural import structural_map, substitute
 
 
@@ -248,7 +249,3 @@ class KernelParts:
 
     def _int(self, value: int, axis: Axis | None = None) -> Any:
         return tirx.IntImm(self._dtype if axis is None else axis.var.ty.dtype, value)
-
-
-def sequence(statements: Sequence[Any]) -> Any:
-    return statements[0] if len(statements) == 1 else tirx.SeqStmt(list(statements))
