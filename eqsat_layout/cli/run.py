@@ -85,6 +85,10 @@ def _by_name(options: Sequence[str], specs: Sequence[TensorSpec], option: str) -
 
 def _check_files(inputs: Sequence[str], outputs: Sequence[str]) -> None:
     """What can be said of files before the model is compiled, which tells the names in front of them."""
+    for option, texts in (("--input", inputs), ("--output", outputs)):
+        for text in texts:
+            if not _paths(text)[0]:
+                raise EqsatError(f"{option} {text!r}: expected [NAME=]FILE")
     for text in inputs:
         if not any(Path(one).exists() for one in _paths(text)):
             raise EqsatError(f"{_paths(text)[0]}: No such file or directory")

@@ -8,9 +8,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypedDict, TypeVar
 
-from eqsat_layout.errors import did_you_mean
+from eqsat_layout.errors import EqsatError, did_you_mean
 
 if TYPE_CHECKING:  # a library is opened without what plans
     from eqsat_layout.cost.model import CostModel
@@ -74,6 +74,8 @@ class Options(TypedDict, total=False):
     approx: bool
 
 
+_SWITCHES: Final = ("approx", "validate", "fallback")
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -85,10 +87,16 @@ def with_options_in_help(function: Callable[P, R]) -> Callable[P, R]:
     return function
 
 
-def check_names(options: Mapping[str, Any]) -> None:
-    """:class:`TypeError` for an option that is none."""
+def check_options(options: Mapping[str, Any]) -> None:
+    """:class:`TypeError` for an option that is none; :class:`EqsatError` for a switch that is neither on nor off, and
+    for notes that nothing can be added to."""
     known = Options.__annotations__
     unknown = sorted(set(options) - known.keys())
     if unknown:
         near = did_you_mean(unknown[0], known)
         raise TypeError(f"got an unexpected option {unknown[0]!r}; {near}there are {', '.join(known)}")
+    for name in _SWITCHES:
+        if not isinstance(value := options.get(name), bool | None):
+            raise EqsatError(f"{name} must be True or False, got {value!r}")
+    if not isinstance(notes := options.get("notes"), list | None):
+        raise EqsatError(f"notes must be a list, got {notes!r}")

@@ -45,7 +45,7 @@ from eqsat_layout.planning.checked_options import (
     unmet_desires,
 )
 from eqsat_layout.planning.clock import Clock
-from eqsat_layout.planning.options import Options, check_names
+from eqsat_layout.planning.options import Options, check_options
 from eqsat_layout.targets.protocol import Target
 
 _BY_TRAFFIC: Final = "costs are the seconds that moving bytes takes, and nothing else: plans are compared by traffic"
@@ -81,7 +81,7 @@ def search_of(
     Raises :class:`~eqsat_layout.errors.EqsatError` for a malformed module, rule file, layout, flow or candidate,
     ``TypeError`` for an option that is none.
     """
-    check_names(options)
+    check_options(options)
     rules, limits = check_rules(options.get("rules")), check_limits(options.get("limits"))
     time_limit, own_model = check_time_limit(options.get("time_limit")), options.get("cost_model")
     by_traffic = check_objective(options.get("objective"), own_model)

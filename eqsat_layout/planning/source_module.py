@@ -10,7 +10,7 @@ from typing import Any
 
 import tvm
 
-from eqsat_layout.planning.options import Options, check_names
+from eqsat_layout.planning.options import Options, check_options
 
 
 def as_module(source: Any, options: Options) -> tuple[Any, Options]:
@@ -19,7 +19,7 @@ def as_module(source: Any, options: Options) -> tuple[Any, Options]:
     shapes, inputs, precision = rest.pop("shapes", None), rest.pop("inputs", None), rest.pop("precision", None)
     mod = source
     if not isinstance(source, tvm.IRModule) or shapes is not None or inputs is not None:
-        check_names(options)
+        check_options(options)
         from eqsat_layout.sources.source import source_of  # TVM's parser and frontends take long to import
 
         mod = source_of(source, inputs, shapes).module

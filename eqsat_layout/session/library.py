@@ -86,6 +86,8 @@ def _opened_program(path: Path) -> tuple[DeviceProgram, Interface]:
     from eqsat_layout.targets.registry import target  # planning, which a library is opened without
 
     data = path.read_bytes()
+    if not data:
+        raise EqsatError(f"{path}: the file is empty")
     try:
         program: DeviceProgram = target(kind_of_program(data)).loaded(memoryview(data))
         return program, told_by(program)

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from eqsat_layout.errors import EqsatError, InputError
-from eqsat_layout.planning.options import Options, check_names, with_options_in_help
+from eqsat_layout.planning.options import Options, check_options, with_options_in_help
 from eqsat_layout.session.device_runs import DeviceRuns
-from eqsat_layout.session.feed import check_names as check_port_names
-from eqsat_layout.session.feed import tensors_of
+from eqsat_layout.session.feed import check_names, tensors_of
 from eqsat_layout.session.interface import TensorSpec
 from eqsat_layout.session.known_file import KnownFile
 from eqsat_layout.session.library import opened, written_to
@@ -39,11 +38,15 @@ class Session:
 
     ``source`` is a path (``.onnx``, ``.pt2``, ``.py``, ``.json``, the ``.so`` that :meth:`save` wrote, whose code runs,
     or the ``.program`` of a device), an ONNX ``ModelProto``, a torch ``ExportedProgram``, an ``nn.Module`` with example
-    ``inputs``, or an IRModule. Several threads may run one session.
+    ``inputs``, which may follow it, or an IRModule. Several threads may run one session.
     """
 
-    def __init__(self, source: Any, *, target: Any = None, **options: Unpack[Options]) -> None:
-        check_names(options)
+    def __init__(self, source: Any, example: Any = None, /, *, target: Any = None, **options: Unpack[Options]) -> None:
+        if example is not None:
+            if options.get("inputs") is not None:
+                raise EqsatError("example inputs are given twice: behind the model, and as inputs=")
+            options["inputs"] = example
+        check_options(options)
         self._staging: deque[Staging] = deque()
         self._given = (source, target, options)
         self._file: Path | None = None
@@ -112,7 +115,7 @@ class Session:
         if isinstance(names, str):
             raise InputError(f"outputs must be a list of names, got {names!r}")
         known = [spec.name for spec in self.outputs]
-        check_port_names(names, known, "output")
+        check_names(names, known, "output")
         return list(map(known.index, names))
 
     @cached_property

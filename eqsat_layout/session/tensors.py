@@ -16,7 +16,7 @@ import numpy.typing as npt
 import tvm_ffi
 
 from eqsat_layout.errors import InputError
-from eqsat_layout.notes import first_line
+from eqsat_layout.notes import first_line, said_by
 from eqsat_layout.session.interface import Shape, TensorSpec, described
 from eqsat_layout.system.frames import ALIGNMENT
 
@@ -88,7 +88,9 @@ def _foreign(value: Any, spec: TensorSpec, alignment: int) -> Any:
             value = getattr(value, make)() if hasattr(value, make) else value
         tensor = tvm_ffi.from_dlpack(value, require_alignment=1, require_contiguous=True)
     except (RuntimeError, ValueError, TypeError, BufferError) as error:
-        raise InputError(f"input {spec.name!r}: expected {spec}, got what DLPack can't give: {error}") from error
+        raise InputError(
+            f"input {spec.name!r}: expected {spec}, got what DLPack can't give: {said_by(error)}"
+        ) from error
     shape = tuple(map(int, tensor.shape))
     _check_dtype(str(tensor.dtype), shape, spec)
     if not math.prod(shape):  # whatever its strides are, which kernels look at

@@ -17,7 +17,7 @@ import numpy as np
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import said_by
-from eqsat_layout.planning.options import check_names
+from eqsat_layout.planning.options import check_options
 from eqsat_layout.readers.torch.decompositions import decompositions
 from eqsat_layout.session.session import Session
 from eqsat_layout.session.torch_held import Held, are_apart
@@ -35,7 +35,7 @@ def backend(graph: Any, example_inputs: Sequence[Any], **options: Any) -> Callab
     """
     torch = importlib.import_module("torch")
     own: Any = options.get("options") or {}
-    check_names(own)
+    check_options(own)
     try:
         with importlib.import_module("torch._guards").tracing(None):  # exporting is a trace of its own
             return _Compiled(torch, graph, example_inputs, own)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, cast
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import said_by
 from eqsat_layout.readers.model import Model, Sizes
 from eqsat_layout.readers.onnx.models import from_proto
+from eqsat_layout.readers.torch.exporting import exported
 from eqsat_layout.readers.torch.programs import from_program
 
 
@@ -27,7 +28,7 @@ def from_memory(given: Any, inputs: Any, sizes: Sizes | None = None) -> Model | 
     if torch is None:
         return None
     if isinstance(given, torch.nn.Module):
-        return _from_program(_exported(torch, given, inputs))
+        return _from_program(exported(given, inputs))
     export = importlib.import_module("torch.export")
     if isinstance(given, export.ExportedProgram):
         _expect(inputs is None, "inputs= are what an nn.Module is traced with; an ExportedProgram needs none")
@@ -37,18 +38,6 @@ def from_memory(given: Any, inputs: Any, sizes: Sizes | None = None) -> Model | 
 
 def _from_onnx(model: Any, sizes: Sizes | None) -> Model:
     return cast(Model, _through("the ONNX model", lambda: from_proto(model, sizes)))
-
-
-def _exported(torch: Any, model: Any, inputs: Any) -> Any:
-    _expect(inputs is not None, f"{type(model).__name__} is an nn.Module: give example inputs, inputs=(tensor, ...)")
-    _expect(not model.training, f"{type(model).__name__} is in training mode: call its .eval() first")
-    named = dict(inputs) if isinstance(inputs, Mapping) else {}
-    given = () if named else inputs if isinstance(inputs, tuple) else (inputs,)
-    with torch.no_grad():
-        return _through(
-            f"{type(model).__name__} can't be exported",
-            lambda: importlib.import_module("torch.export").export(model, given, named),
-        )
 
 
 def _from_program(program: Any) -> Model:

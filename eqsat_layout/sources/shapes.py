@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -83,7 +84,7 @@ def _cases(source: Source, shapes: Shapes) -> list[dict[Any, int]]:
 def checked_shapes(shapes: Shapes) -> dict[str, tuple[int | Sequence[int] | None, ...]]:
     """:class:`InputError` for what are no sizes by names, whatever they are for."""
     if not isinstance(shapes, Mapping):
-        raise InputError(f"shapes must be a dictionary from names of inputs to shapes, got {shapes!r}")
+        raise InputError(f"shapes must be a dictionary from names of inputs to shapes, got {_said(shapes)}")
     return {name: _checked(name, _plain(shape)) for name, shape in shapes.items()}
 
 
@@ -109,8 +110,15 @@ def _param(source: Source, name: str) -> Any:
 def _checked(name: str, shape: Any) -> tuple[int | Sequence[int] | None, ...]:
     is_list = isinstance(shape, Sequence) and not isinstance(shape, str)
     if not is_list or not all(e is None or _is_size(e) or _are_sizes(e) for e in shape):
-        raise InputError(f"shapes: of {name!r} must be a list of sizes, got {shape!r}")
+        raise InputError(f"shapes: of {name!r} must be a list of sizes, got {_said(shape)}")
     return tuple(_spread(e) if isinstance(e, range) and e.step == 1 else e for e in shape)
+
+
+def _said(value: Any) -> str:
+    """What was given for a shape, which may be a whole tensor."""
+    if hasattr(value, "shape"):
+        return f"{type(value).__name__} of shape {tuple(value.shape)}"
+    return reprlib.repr(value)
 
 
 def _spread(sizes: range) -> tuple[int, ...]:

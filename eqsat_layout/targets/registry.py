@@ -115,4 +115,5 @@ def parsed(given: Any) -> tvm.target.Target:
         return tvm.target.Target(given if isinstance(given, str) else dict(given))
     except (ValueError, TypeError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
-        raise TargetError(f"unknown target {given!r}: {reason}") from error
+        known = f"; there are {', '.join(map(repr, kinds()))}" if isinstance(given, str) else ""
+        raise TargetError(f"unknown target {given!r}: {reason}{known}") from error

@@ -67,7 +67,10 @@ FLOW = "flow callback 'relax.nn.relu'"
 
 OPTION_ROWS = [
     Row("an option that there is not", options(layouts={}), TypeError, ["layouts"]),
-    Row("an unknown target", options(target="abacus"), TargetError, ["abacus"]),
+    Row("an unknown target", options(target="abacus"), TargetError, ["abacus", "'llvm'"]),
+    Row("a switch that is a text", options(approx="no"), EqsatError, ["approx", "'no'"]),
+    Row("a validation that is a text", options(validate="off"), EqsatError, ["validate", "'off'"]),
+    Row("notes that are a text", options(notes="all"), EqsatError, ["notes", "'all'"]),
     Row("a target of a wrong kind", options(target=7), TargetError, ["int"]),
     Row("a target dictionary without a kind", options(target={"mcpu": "x"}), TargetError, ["kind"]),
     layouts("a layout that is none", ["NHQQ", "OHWI"], LayoutError, ["NHQQ"]),

@@ -144,6 +144,7 @@ def test_files_that_can_not_be_are_refused_before_anything_is_computed(
 
 def test_a_folder_as_an_input_is_said_to_be_one(library: Path, tmp_path: Path) -> None:
     assert "Is a directory" in refused("run", library, "--input", f"x={tmp_path}")
+    assert refused("run", library, "--input", "x=") == "--input 'x=': expected [NAME=]FILE"
 
 
 @pytest.mark.parametrize("command", ["plan", "optimize", "compile", "tune"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 import threading
 from pathlib import Path
@@ -71,11 +72,14 @@ def test_a_file_that_was_compiled_is_not_read_again(tmp_path: Path, monkeypatch:
     np.testing.assert_allclose(eqsat_layout.Session(path).run(["h"], {"in.1": X})[0], X @ np.ones((4, 3)), rtol=1e-5)
 
 
-def test_a_model_that_onnx_can_not_have_meant_is_refused() -> None:
+def test_a_model_that_onnx_can_not_have_meant_is_refused(tmp_path: Path) -> None:
     model = onnx_model()
     model.graph.node[0].op_type = "NoSuchOp"
     with pytest.raises(EqsatError, match=r"the ONNX model: .*NoSuchOp"):
         eqsat_layout.plan(model)
+    (tmp_path / "text.onnx").write_text("hello world")
+    with pytest.raises(EqsatError, match=r"text\.onnx: is no ONNX model: "):
+        eqsat_layout.plan(tmp_path / "text.onnx")
     with pytest.raises(EqsatError, match="a ModelProto needs none"):
         eqsat_layout.plan(onnx_model(), inputs=(1,))
 
@@ -110,6 +114,62 @@ def test_an_nn_module_says_what_it_lacks() -> None:
         eqsat_layout.Session(model.train(), inputs=(X,))
     with pytest.raises(EqsatError, match="Sequential can't be exported"):
         eqsat_layout.Session(model.eval(), inputs=("x",))
+    takes = r"inputs: Sequential\.forward takes \(input\), got \(x=float32 \(2, 4\)\): missing"
+    with pytest.raises(EqsatError, match=takes):
+        eqsat_layout.Session(model, inputs={"x": X})
+    with pytest.raises(EqsatError, match="given twice"):
+        eqsat_layout.Session(model, X, inputs=X)
+
+
+def test_examples_are_given_as_people_have_them() -> None:
+    """In a list, as arrays, of a model that torch compiles: each was an error of torch's or a name that nobody gave."""
+    torch = pytest.importorskip("torch")
+    model, x = torch_model(), torch.from_numpy(X)
+    for given in ([x], X, {"input": X}):
+        assert source_of(model, given).inputs == ("input",)
+    assert source_of(torch.compile(model), x).inputs == ("input",)
+
+
+def test_results_in_a_dataclass_are_its_fields() -> None:
+    torch = pytest.importorskip("torch")
+
+    @dataclasses.dataclass
+    class Both:
+        first: Any
+        second: Any = None
+
+    class Model(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            return {"deep": [Both(x + 1, Both(x + 2))]}
+
+    model = Model().eval()
+    np.testing.assert_array_equal(eqsat_layout.Session(model, X).run(None, {"x": X}), [X + 1, X + 2])
+    assert isinstance(model(X)["deep"][0], Both)
+
+
+def test_what_torch_says_beside_an_error_is_kept_from_the_user(capfd: pytest.CaptureFixture[str]) -> None:
+    torch = pytest.importorskip("torch")
+
+    class Branch(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            return x if x.sum() > 0 else -x
+
+    with pytest.raises(EqsatError, match=r"can't be exported: .*test_frontends\.py.* in forward"):
+        source_of(Branch().eval(), X)
+    with pytest.raises(EqsatError, match=r"\[2, 4\] X \[5, 3\]"):
+        source_of(torch.nn.Linear(5, 3).eval(), X)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_module_that_gives_no_tensor_is_refused() -> None:
+    torch = pytest.importorskip("torch")
+
+    class Nothing(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, x: Any) -> Any:
+            return ()
+
+    with pytest.raises(EqsatError, match="it gives no tensor"):
+        source_of(Nothing().eval(), X)
 
 
 def test_nothing_of_onnx_or_torch_is_imported_for_a_module(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,6 +66,7 @@ def test_what_says_nothing_new_changes_nothing() -> None:
         ({"mask": (4, 4)}, "shapes: axis 0 of 'mask' is 2 * n: give what it is made of by other inputs"),
         ({"image": "abc"}, "shapes: of 'image' must be a list of sizes, got 'abc'"),
         ({"image": (1, 3, 2.0, 2)}, "shapes: of 'image' must be a list of sizes, got (1, 3, 2.0, 2)"),
+        ({"image": np.zeros((1, 3))}, "shapes: of 'image' must be a list of sizes, got ndarray of shape (1, 3)"),
         ({"image": (1, 3, -1, 2)}, "shapes: of 'image' must be a list of sizes"),
         ((1, 3), "shapes must be a dictionary from names of inputs to shapes"),
     ],

@@ -6,12 +6,8 @@ nodes of the graph are.
 
 from __future__ import annotations
 
-import contextlib
 import importlib
-import io
 import logging
-import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +26,7 @@ from eqsat_layout.readers.onnx.graphs import (
 )
 from eqsat_layout.readers.onnx.loops import unrolled
 from eqsat_layout.readers.onnx.versions import of_a_known_version, with_whole_bytes
+from eqsat_layout.readers.quiet import talk_to_log
 from eqsat_layout.readers.unfinished import end_blocks
 
 _logger = logging.getLogger("eqsat_layout")
@@ -38,7 +35,10 @@ _logger = logging.getLogger("eqsat_layout")
 def loaded(path: Path) -> Any:
     """The ``ModelProto`` with its weights, those in files beside it, too."""
     onnx = importlib.import_module("onnx")
-    model = onnx.load(path, load_external_data=False)
+    try:
+        model = onnx.load(path, load_external_data=False)
+    except importlib.import_module("google.protobuf.message").DecodeError as error:
+        raise ValueError(f"is no ONNX model: {error}") from error
     check_locations(model, path.absolute().parent)
     onnx.external_data_helper.load_external_data_for_model(model, str(path.absolute().parent))
     return model
@@ -77,7 +77,7 @@ def _converted(given: Any, written: Any, sizes: Sizes | None) -> Model:
     check_domains(model.graph)
     reader = importlib.import_module("eqsat_layout.readers.onnx.importer")
     importer = reader.Importer(opset_of(model), bytes_given(model))
-    with _talk_to_log():
+    with talk_to_log():
         try:
             module = importer.from_onnx(model.graph, opset_of(model))
         except Exception:
@@ -89,14 +89,3 @@ def _converted(given: Any, written: Any, sizes: Sizes | None) -> Model:
     return Model(
         with_names(module, importer.original_names), inputs, tuple(str(value.name) for value in given.graph.output)
     )
-
-
-@contextlib.contextmanager
-def _talk_to_log() -> Iterator[None]:
-    """What a frontend prints and warns of goes to the log: its errors say it again."""
-    said = io.StringIO()
-    with warnings.catch_warnings(record=True) as warned, contextlib.redirect_stdout(said):
-        warnings.simplefilter("always")
-        yield
-    for text in (*said.getvalue().splitlines(), *(str(warning.message) for warning in warned)):
-        _logger.debug("%s", text)

@@ -41,10 +41,10 @@ def with_tensors_only(program: Any) -> None:
 def _drop_results(program: Any) -> None:
     specs = program.graph_signature.output_specs
     kept = [at for at, spec in enumerate(specs) if not hasattr(spec.arg, "value")]
-    if len(kept) == len(specs):
-        return
     if not kept:
         raise EqsatError("it gives no tensor")
+    if len(kept) == len(specs):
+        return
     _logger.info("results that are no tensors are left out: %s", _said([s for s in specs if hasattr(s.arg, "value")]))
     (output,) = program.graph.find_nodes(op="output")
     output.args = (tuple(output.args[0][at] for at in kept),)

@@ -15,6 +15,7 @@ from typing import Any
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.readers.model import Model
 from eqsat_layout.readers.naming import with_names
+from eqsat_layout.readers.quiet import talk_to_log
 from eqsat_layout.readers.torch.archives import checked_archive
 from eqsat_layout.readers.torch.arguments import tensors_taken, with_tensors_only
 from eqsat_layout.readers.torch.assumptions import assumptions
@@ -66,7 +67,7 @@ def _is_in_place(op: Any) -> bool:
 
 def _from_dense(program: Any, written_out: frozenset[Any]) -> Model:
     """``written_out``: ops that torch writes in other ops, and that are tried so because they can't be taken as one."""
-    with assumptions(program) as assumed:
+    with talk_to_log(), assumptions(program) as assumed:
         decomposed = program.run_decompositions(decompositions(written_out))
     if assumed and written_out:  # those of torch's usual table choose between ways to compute the same
         names = ", ".join(sorted(map(str, written_out)))
