@@ -466,9 +466,7 @@ def test_torch_tensors_that_stand_for_others_are_taken_for_these() -> None:
     assert session.run(None, {"x": torch._neg_view(x)})[0].tolist() == [0, -1, -2, -3]
     with pytest.raises(InputError, match="input 'x'"):
         session.run(None, {"x": x.to("meta")})
-    with pytest.raises(
-        InputError, match=r"input 'x': expected float32 \(4,\), got what DLPack can't give: [^\n]+$"
-    ):  # frames of C++
+    with pytest.raises(InputError, match=r"expected float32 \(4,\), got what DLPack can't give: [^\n]+$"):
         session.run(None, {"x": torch._make_per_tensor_quantized_tensor(x.to(torch.int8), 1, 0)})
 
 
