@@ -39,9 +39,16 @@ def backend(graph: Any, example_inputs: Sequence[Any], **options: Any) -> Callab
     try:
         with importlib.import_module("torch._guards").tracing(None):  # exporting is a trace of its own
             return _Compiled(torch, graph, example_inputs, own)
+    except _NothingToComputeError:
+        _logger.debug("torch runs a graph of %d nodes itself: it gives views of its inputs", len(graph.graph.nodes))
+        return graph.forward  # type: ignore[no-any-return]
     except Exception as error:  # Dynamo must get a function, whatever exporters and frontends raise
         _logger.warning("torch runs a graph of %d nodes itself: %s", len(graph.graph.nodes), said_by(error))
         return graph.forward  # type: ignore[no-any-return]
+
+
+class _NothingToComputeError(Exception):
+    """A graph of which none of the results has memory of its own."""
 
 
 class _Compiled:
@@ -75,7 +82,7 @@ class _Compiled:
             self._written, self._tensors = written, [*self._tensors, *(i for i in written if i not in self._tensors)]
             program = self._exported(plain, held, examples)
         elif divided.is_only_views:
-            raise EqsatError("none of its results has memory of its own")
+            raise _NothingToComputeError
         self._held, self._watched = list(held), Held(torch, list(held.values()))
         self._session = Session(program, **options)
         self._names = [spec.name for spec in self._session.inputs]

@@ -221,6 +221,14 @@ def test_what_we_can_not_run_torch_runs(runs: list[str], caplog: pytest.LogCaptu
     assert not runs
 
 
+def test_a_graph_of_views_is_no_cause_to_warn(runs: list[str], caplog: pytest.LogCaptureFixture) -> None:
+    x = torch.randn(2, 3, 4)
+    with caplog.at_level(logging.WARNING, "eqsat_layout"):
+        torch.testing.assert_close(compiled(lambda x: (x.transpose(0, 1), x[0]))(x)[0], x.transpose(0, 1))
+    assert not caplog.text
+    assert not runs
+
+
 def _written_twice(x: Any) -> Any:
     y = x + 1
     z = y.add_(1)

@@ -7,10 +7,15 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from eqsat_layout.readers.torch import attention
 from eqsat_layout.readers.torch.recurrent import KEPT
+
+_FOREACH: Final = "_foreach_"
+
+_WRITERS: Final = ("as_strided_scatter.default", "diagonal_scatter.default")
+"""Ops that torch writes in others that write to memory."""
 
 
 def decompositions(more: Iterable[Any]) -> Any:
@@ -18,16 +23,37 @@ def decompositions(more: Iterable[Any]) -> Any:
     those that :mod:`.attention` writes out."""
     torch = importlib.import_module("torch")
     table = importlib.import_module("torch.export").default_decompositions()
-    for name in KEPT:
+    for name in (*KEPT, *_WRITERS):
         packet, overload = name.split(".")
         table.pop(getattr(getattr(torch.ops.aten, packet), overload), None)
     table[torch.ops.aten.scaled_dot_product_attention.default] = attention.scaled_dot_product_attention
     table[torch.ops.aten._transformer_encoder_layer_fwd.default] = attention.encoder_layer
     table[torch.ops.aten._native_multi_head_attention.default] = attention.multi_head_attention
+    table.update(_for_each(torch))
     everything = all_decompositions()
     for op in more:
         table[op] = everything[op]
     return table
+
+
+def _for_each(torch: Any) -> dict[Any, Any]:
+    """Ops on lists of tensors, each of which is another op on tensors: ``_foreach_add``, but those that write."""
+    found = {}
+    for name in torch._C._dispatch_get_all_op_names():
+        packet, _, overload = name.removeprefix("aten::").partition(".")
+        one = getattr(torch.ops.aten, packet.removeprefix(_FOREACH), None) if packet.startswith(_FOREACH) else None
+        if one is not None and not packet.endswith("_") and "out" not in overload:
+            found[getattr(getattr(torch.ops.aten, packet), overload or "default")] = _each(one)
+    return found
+
+
+def _each(op: Any) -> Any:
+    def made(*given: Any, **named: Any) -> Any:
+        length = len(given[0])
+        lists = [one if isinstance(one, list | tuple) else [one] * length for one in given]
+        return [op(*row, **named) for row in zip(*lists, strict=True)]
+
+    return made
 
 
 def all_decompositions() -> Mapping[Any, Any]:

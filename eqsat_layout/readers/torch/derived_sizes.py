@@ -1,4 +1,5 @@
-"""Sizes that a program says are multiples: ``32 * Dim("h")``, where no input has the size ``h`` itself.
+"""Sizes that a program says are multiples: ``32 * Dim("h")``, where no input has the size ``h`` itself; and those that
+torch left open and found to be a number, which TVM's frontend takes for a symbol of the name ``8``.
 
 In: the inputs of a program, whose extents are expressions of symbols. Out: the same with a symbol for such an extent,
 and what it was made of worked out from it: Relax takes symbols from extents that are nothing else.
@@ -6,7 +7,7 @@ and what it was made of worked out from it: Relax takes symbols from extents tha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tvm import ir, relax, sym, tirx
@@ -27,6 +28,16 @@ def with_own_symbols(
         worked_out = {symbol: tirx.floordiv(own - offset, factor)}
         made = {name: _with(var, extent, own, worked_out) for name, var in made.items()}
     return made, known
+
+
+def with_numbers(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """``inputs``, whose extents are numbers where their names are."""
+    return {name: _each(var, _number) for name, var in inputs.items()}
+
+
+def _number(extent: Any) -> Any:
+    is_number = isinstance(extent, ir.Var) and str(extent.name).isdecimal()
+    return tirx.IntImm("int64", int(str(extent.name))) if is_number else extent
 
 
 def _name(symbol: Any, factor: int, offset: int) -> str:
@@ -52,8 +63,14 @@ def _underived(inputs: Mapping[str, Any]) -> tuple[Any, Any, int, int] | None:
 
 
 def _with(var: Any, extent: Any, own: Any, worked_out: Mapping[Any, Any]) -> Any:
-    analyzer, shape = sym.Analyzer(), []
-    for one in var.ty.shape.values:
-        same = analyzer.can_prove_equal(one, extent)
-        shape.append(own if same else analyzer.simplify(substitute(one, worked_out)))
-    return relax.Var(str(var.name), relax.TensorType(shape, str(var.ty.dtype)))
+    analyzer = sym.Analyzer()
+
+    def made(one: Any) -> Any:
+        return own if analyzer.can_prove_equal(one, extent) else analyzer.simplify(substitute(one, worked_out))
+
+    return _each(var, made)
+
+
+def _each(var: Any, made: Callable[[Any], Any]) -> Any:
+    """A variable with other extents."""
+    return relax.Var(str(var.name), relax.TensorType(list(map(made, var.ty.shape.values)), str(var.ty.dtype)))

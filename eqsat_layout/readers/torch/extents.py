@@ -41,7 +41,7 @@ def with_extents(b: relax.BlockBuilder, made: Any, value: Any, symbols: _Symbols
 def extents_of(value: Any, symbols: _Symbols) -> list[Any] | None:
     """Those of a tensor of torch's, in Relax; ``None`` for what is none, and for sizes of other symbols."""
     shape = getattr(value, "shape", None)
-    made = [_extent(size, symbols) for size in shape or ()]
+    made = [extent_of(size, symbols) for size in shape or ()]
     return None if shape is None or any(one is None for one in made) else made
 
 
@@ -58,7 +58,8 @@ def _is_known(made: Any) -> bool:
     return isinstance(made.ty.shape, relax.ShapeExpr)
 
 
-def _extent(size: Any, symbols: _Symbols) -> Any:
+def extent_of(size: Any, symbols: _Symbols) -> Any:
+    """A number of torch's in Relax; ``None`` where it holds other symbols."""
     said = _expression(size)
     made = tirx.IntImm("int64", said) if isinstance(said, int) else _made(said, symbols)
     return None if made is None else sym.Analyzer().simplify(made)

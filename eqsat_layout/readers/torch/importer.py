@@ -16,8 +16,8 @@ from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import said_by
 from eqsat_layout.readers.layers.dtypes import as_dtype
 from eqsat_layout.readers.torch import experts, functions, missing_ops, ordered, recurrent, special, tables, vision
-from eqsat_layout.readers.torch.derived_sizes import with_own_symbols
-from eqsat_layout.readers.torch.extents import extents_of, is_of, symbols_of, with_extents
+from eqsat_layout.readers.torch.derived_sizes import with_numbers, with_own_symbols
+from eqsat_layout.readers.torch.extents import extent_of, extents_of, is_of, symbols_of, with_extents
 from eqsat_layout.readers.torch.missing_ops import of_size
 from eqsat_layout.readers.torch.nodes import TorchNodeError, args_seen, ignored, watched
 from eqsat_layout.readers.torch.places import Places
@@ -45,6 +45,8 @@ class _Mended(_Base):  # type: ignore[misc]
         known |= {name: self._matmul for name in ("matmul.default", "mm.default", "bmm.default")}
         known["empty_permuted.default"] = self._empty
         del known["_native_batch_norm_legit_functional.default"]  # which gives 0 for statistics; torch writes it out
+        known |= {f"{name}.default": getattr(self, f"_{name}") for name in ("as_strided_scatter", "diagonal_scatter")}
+        known["sym_stride.int"] = self._sym_stride
         known |= {name: self._any for name in ("any.default", "any.dim", "any.dims")}
         for room in _ROOMS:
             known |= {name: self._own(make) for name, make in room.MAKERS.items()}
@@ -55,7 +57,7 @@ class _Mended(_Base):  # type: ignore[misc]
 
     def create_input_vars(self, program: Any) -> Any:
         held, inputs, bounds = super().create_input_vars(program)
-        inputs, bounds = with_own_symbols(inputs, bounds)
+        inputs, bounds = with_own_symbols(with_numbers(inputs), bounds)
         self._bounds = bounds
         self._symbols = symbols_of({node.name: node.meta.get("val") for node in program.graph.nodes}, inputs)
         return held, inputs, bounds
@@ -146,6 +148,14 @@ class _Mended(_Base):  # type: ignore[misc]
             return super()._reshape(node)
         data, _ = self.retrieve_args(node)
         return data if is_of(data, extents) else self.block_builder.emit(relax.op.reshape(data, extents))
+
+    def _sym_stride(self, node: Any) -> Any:
+        """What torch says of it, whose tensors lie in memory as they like."""
+        list(self.retrieve_args(node))
+        made = extent_of(node.meta["val"], self._symbols)
+        if made is None:
+            raise EqsatError("its size is not known")
+        return made
 
     def _empty(self, node: Any) -> Any:
         """What nobody reads before it is written: zeros, in the order of their axes."""

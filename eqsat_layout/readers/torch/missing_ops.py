@@ -56,9 +56,11 @@ def _pad(b: relax.BlockBuilder, data: Any, pads: Any, value: Any = 0) -> Any:
 
 def _size_as_float(b: relax.BlockBuilder, size: Any) -> Any:
     """A tensor of one number: Python's float, which torch takes for one of any type of floats."""
-    if not isinstance(size, ir.Expr) or isinstance(size.ty, relax.TensorType):
-        return size if isinstance(size, ir.Expr) else relax.const(float(size), "float32")
-    return b.emit(relax.op.astype(of_size(b, size), "float32"))
+    if not isinstance(size, ir.Expr):
+        return relax.const(float(size), "float32")
+    if not isinstance(size.ty, relax.TensorType):
+        size = of_size(b, size)
+    return size if str(size.ty.dtype).startswith("float") else b.emit(relax.op.astype(size, "float32"))
 
 
 def of_size(b: relax.BlockBuilder, size: Any) -> Any:
@@ -189,10 +191,20 @@ def _with_place(largest: bool) -> Maker:
 def _variance_and_mean(
     b: relax.BlockBuilder, data: Any, dim: Any = None, correction: float | None = None, keepdim: bool = False
 ) -> Any:
-    axes = [dim] if isinstance(dim, int) else list(dim or range(len(data.ty.shape)))
-    scale = _corrected(b, data, axes, 1 if correction is None else correction)
-    variance = b.emit(relax.op.multiply(b.emit(relax.op.variance(data, axes, keepdim)), scale))
-    return relax.Tuple([variance, b.emit(relax.op.mean(data, axes, keepdim))])
+    variance = _variance(b, data, dim, correction, keepdim)
+    return relax.Tuple([variance, b.emit(relax.op.mean(data, _axes(data, dim), keepdim))])
+
+
+def _variance(
+    b: relax.BlockBuilder, data: Any, dim: Any = None, correction: float | None = None, keepdim: bool = False
+) -> Any:
+    scale = _corrected(b, data, _axes(data, dim), 1 if correction is None else correction)
+    return b.emit(relax.op.multiply(b.emit(relax.op.variance(data, _axes(data, dim), keepdim)), scale))
+
+
+def _axes(data: Any, dim: Any) -> list[int]:
+    """All of them where none are said."""
+    return [dim] if isinstance(dim, int) else list(dim or range(len(data.ty.shape)))
 
 
 def _corrected(b: relax.BlockBuilder, data: Any, axes: list[int], correction: float) -> Any:
@@ -325,6 +337,7 @@ MAKERS: Final[dict[str, Maker]] = {
     "min.default": _extremes(largest=False),
     "max.dim": _with_place(largest=True),
     "min.dim": _with_place(largest=False),
+    "var.correction": _variance,
     "var_mean.correction": _variance_and_mean,
     "kthvalue.default": _kth,
     "bitwise_left_shift.Tensor": _bits_moved(relax.op.left_shift),

@@ -15,6 +15,7 @@ from tvm import ir, relax, tirx
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.readers.layers.indexing import index_put, index_put_where, indexed
 from eqsat_layout.readers.torch.slices import bounds_from_start, checked_slice, is_inside, slice_written
+from eqsat_layout.readers.torch.strided import diagonal_written, steps_written, strided, strided_places
 
 _Base: Any = object  # TVM's importer, where it is one
 
@@ -48,15 +49,45 @@ class Places(_Base):  # type: ignore[misc]
         return checked_slice(self.block_builder, data, axis, start, end)
 
     def _slice_scatter(self, node: Any) -> Any:
-        """Where the axis has a symbolic size: TVM legalises those of numbers only."""
+        """Where there are symbolic sizes: TVM legalises those of numbers only."""
         given = list(self.retrieve_args(node))
         data, source, dim, start, end, step = given + [0, None, None, 1][len(given) - 2 :]
         axis = dim % len(data.ty.shape)
         is_known = all(isinstance(extent, tirx.IntImm) for extent in self.shape_of(data))
-        if is_known or step != 1:
+        if is_known:
             return super()._slice_scatter(node)
-        made = slice_written(self.block_builder, data, source, axis, (start, end), self._bounds)
-        return super()._slice_scatter(node) if made is None else made
+        made = None
+        if step == 1:
+            made = slice_written(self.block_builder, data, source, axis, (start, end), self._bounds)
+        return steps_written(self.block_builder, data, source, axis, (start, end, step)) if made is None else made
+
+    def _diagonal_scatter(self, node: Any) -> Any:
+        given = list(self.retrieve_args(node))
+        data, source, offset, one, other = given + [0, 0, 1][len(given) - 2 :]
+        rank = len(data.ty.shape)
+        return diagonal_written(self.block_builder, data, source, offset, (one % rank, other % rank))
+
+    def _as_strided(self, node: Any) -> Any:
+        return strided(self.block_builder, self._in_memory(node), *self._strides(node))
+
+    def _as_strided_scatter(self, node: Any) -> Any:
+        data, source, *_ = self.retrieve_args(node)
+        size, strides, start = self._strides(node, 2)
+        b, memory = self.block_builder, self._in_memory(node)
+        made = index_put(b, memory, [strided_places(b, size, strides, start)], source, adds=False)
+        return b.emit(relax.op.reshape(made, data.ty.shape))
+
+    def _in_memory(self, node: Any) -> Any:
+        """The elements of a node's tensor as they lie in torch's memory."""
+        value = node.args[0].meta["val"]
+        if not value.is_contiguous() or value.storage_offset() != 0:
+            raise EqsatError("of a tensor that is not dense in memory is not done")
+        return self.block_builder.emit(relax.op.reshape(self.env[node.args[0]], [-1]))
+
+    def _strides(self, node: Any, first: int = 1) -> tuple[Any, Any, Any]:
+        """Sizes, strides and where they begin."""
+        given = list(self.retrieve_args(node))[first:]
+        return given[0], given[1], (given[2] if len(given) > 2 else node.kwargs.get("storage_offset")) or 0
 
     def _index_tensor(self, node: Any) -> Any:
         counted = _from_the_front(self, node)

@@ -38,6 +38,17 @@ SEEN[:, :, 1] = False
 
 CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "sums with a factor": (lambda x, y: (torch.add(x, y, alpha=2), torch.sub(x, y, alpha=3), torch.rsub(x, 2)), (X, X)),
+    "parts by strides, diagonals, and lists of tensors": (
+        lambda x, y: (
+            x.as_strided((2, 2), (1, 7), 3),
+            torch.as_strided_scatter(x, y[:2, :2], (2, 2), (2, 6), 1),
+            torch.diagonal_scatter(x, y[:, 0], 1),
+            torch.diagonal_scatter(x.expand(2, 5, 6), y[:2, :4], -1, 1, 2),
+            *torch._foreach_add([x, x * 2], [x, x], alpha=2),
+            *torch._foreach_mul([x, y], [2.0, 3.0]),
+        ),
+        (X, torch.randn(5, 6)),
+    ),
     "selu, a scaled elu": (F.selu, (X,)),
     "attention with masks, where some see nothing": (
         lambda q, k, seen, more: (
@@ -428,3 +439,30 @@ def test_repeats_as_often_as_a_size_says_are_read_at_once(monkeypatch: pytest.Mo
     got = session.run(None, dict(zip(names, (X[:3], ROWS), strict=True)))
     np.testing.assert_array_equal(got[0], ROWS[None].repeat(3, 1, 2).numpy())
     assert len(times) == 1
+
+
+def _strewn(x: Any) -> Any:
+    made = x.clone()
+    made[:, ::2] = 1
+    made[1:-1:2, 1:] += 2
+    made.diagonal(1).fill_(7)
+    return made, x.var(), x.std(0, correction=0), torch.var_mean(x, 1)
+
+
+def test_parts_that_are_written_and_variances_of_open_sizes() -> None:
+    shapes = ({0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC},)
+    program = torch.export.export(FunctionModule(_strewn), (X,), dynamic_shapes=(shapes,))
+    session = eqsat_layout.Session(program)
+    for x in (X, torch.randn(8, 9), torch.randn(2, 3)):
+        wanted = torch.utils._pytree.tree_leaves(_strewn(x))
+        for got, one in zip(session.run(None, {session.inputs[0].name: x}), wanted, strict=True):
+            np.testing.assert_allclose(got, one, rtol=1e-4, atol=1e-5)
+
+
+def test_a_size_that_torch_finds_to_be_a_number_is_one() -> None:
+    """It was a symbol of the name 6, and what it met had no shape: norms that train were left to torch."""
+    auto = {0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO}
+    program = torch.export.export(FunctionModule(lambda x: x * torch.ones(6)), (X,), dynamic_shapes=((auto,),))
+    rows, columns = source_of(program).function.params[0].ty.shape.values
+    assert isinstance(columns, tirx.IntImm)
+    assert not isinstance(rows, tirx.IntImm)
