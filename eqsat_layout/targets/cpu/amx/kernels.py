@@ -6,7 +6,7 @@ In: a product, the elementwise stage that follows, if any, and a plan of tiles. 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
@@ -14,7 +14,8 @@ import tvm
 from tvm import s_tir, tirx
 
 from eqsat_layout.targets.cpu.amx import instructions as matrix_unit
-from eqsat_layout.targets.cpu.amx.products import LANES, MatrixProduct
+from eqsat_layout.targets.cpu.amx.data import CutData
+from eqsat_layout.targets.cpu.amx.products import MatrixProduct
 from eqsat_layout.targets.cpu.amx.statements import Loops, kept_whole
 from eqsat_layout.targets.cpu.amx.tile_plan import BLOCK_ROWS, TILES, TilePlan, blocks_of, panels_of
 from eqsat_layout.targets.cpu.amx.weights import Panels, Task, tiles_of_weights
@@ -25,7 +26,6 @@ from eqsat_layout.tir.blocks import sequence, store_of
 from eqsat_layout.tir.structural import structural_map, substitute
 
 _LINE_BYTES = 64  # of a cache
-_RUN = 128  # steps along memory, from which on rows are read one by one, as prefetch follows them
 
 
 def matrix_kernel(product: MatrixProduct, epilogue: Stage | None, sch: Any, plan: TilePlan) -> Any:
@@ -51,11 +51,10 @@ class _Kernel:
         self._blocks = blocks_of(product) // plan.pieces
         self._panels = panels_of(product) // plan.groups
         self._pairs = math.ceil(plan.rows / BLOCK_ROWS)
-        self._tiles = product.columns.vectors(LANES)
+        self._tiles = product.columns.vectors
         self._is_uneven = self._tiles % TILES != 0
-        held = (self._pairs, self._blocks, numbers.parts, TILES, matrix_unit.ROWS, numbers.steps)
         waiting = self._pairs * self._panels if plan.pieces > 1 else 1
-        self._parts = tirx.decl_buffer(held, numbers.part_dtype, "parts")
+        self._data = CutData(product, self._loops, self._blocks, self._pairs)
         self._weights = tiles_of_weights(Panels(product, self._loops, self._panels, self._blocks, self._pairs))
         self._sums = tirx.decl_buffer(
             (waiting, TILES, TILES, matrix_unit.ROWS, matrix_unit.COLUMNS),
@@ -63,7 +62,6 @@ class _Kernel:
             "sums",
             scope="global" if waiting > 1 else "local",
         )
-        self._vector = tirx.decl_buffer((LANES,), numbers.dtype, "vector", scope="local")
         self._places = tirx.decl_buffer((len(product.rows.axes), plan.rows), "int32", "places", scope="local")
         self._configuration = tirx.decl_buffer(*matrix_unit.CONFIGURATION, "configuration", scope="local")
 
@@ -84,7 +82,7 @@ class _Kernel:
         def piece(number: Any) -> Any:
             return self._piece(Task(number, batch, group * self._panels), first, count)
 
-        tiles = [self._parts, *self._weights.buffers]
+        tiles = [*self._data.whole, *self._weights.buffers]
         statements = [
             *matrix_unit.configured(self._configuration),
             *(store for buffer in (*tiles, self._sums) for store in kept_whole(buffer)),
@@ -92,7 +90,7 @@ class _Kernel:
             self._loops.loop(plan.pieces, piece),
             matrix_unit.released(),
         ]
-        buffers = [self._configuration, self._places, *tiles, self._sums, self._vector]
+        buffers = [self._configuration, self._places, *self._data.buffers, *self._weights.buffers, self._sums]
         block = s_tir.SBlock([], [], [], "task", sequence(statements), alloc_buffers=buffers)
         return s_tir.SBlockRealize([], True, block)
 
@@ -116,13 +114,12 @@ class _Kernel:
         loop, number_of = self._loops.loop, self._loops.number
         pairs = tirx.floordiv(count + (BLOCK_ROWS - 1), BLOCK_ROWS)
 
-        def parts(pair: Any) -> Any:
-            def cut(block: Any, row: Any) -> Any:
-                return self._cut(pair, block, row, at)
+        def cut(pair: Any) -> Any:
+            def places_of(row: Any) -> dict[Any, Any]:
+                here = tirx.min(pair * BLOCK_ROWS + row, number_of(self.plan.rows - 1))
+                return self.product.fixed_places | self.product.batch.at(at.batch) | self._row_places(here)
 
-            if (self.product.steps.axes[-1].extent or 0) >= _RUN:
-                return loop(BLOCK_ROWS, lambda row: loop(self._blocks, lambda block: cut(block, row)))
-            return loop(self._blocks, lambda block: loop(BLOCK_ROWS, lambda row: cut(block, row)))
+            return self._data.cut(pair, at.piece, places_of)
 
         def pair_of(number: Any, pair: Any) -> Any:
             left = count - pair * BLOCK_ROWS
@@ -143,38 +140,7 @@ class _Kernel:
         def shares_of(number: Any, pair: Any) -> Any:
             return loop(self._blocks, lambda block: sequence(self._weights.next(at, number, pair, block)))
 
-        return sequence([*self._weights.first(at), loop(pairs, parts), loop(self._panels, panel_of)])
-
-    def _cut(self, pair: Any, block: Any, row: Any, at: Task) -> Any:
-        """The parts of one row of a block of the data."""
-        product = self.product
-        here = tirx.min(pair * BLOCK_ROWS + row, self._loops.number(self.plan.rows - 1))
-        places = product.fixed_places | product.batch.at(at.batch) | self._row_places(here)
-        tile, line = tirx.floordiv(row, matrix_unit.ROWS), tirx.floormod(row, matrix_unit.ROWS)
-
-        def half(which: int) -> list[Any]:
-            vector = (at.piece * self._blocks + block) * self._numbers.vectors + which
-
-            def value(lane: Any) -> Any:
-                found = substitute(product.data.value, places | product.steps.at_vector(vector, lane, LANES))
-                found = self.product.or_zero(vector, found)
-                is_new = product.steps.is_new(vector, lane, LANES)
-                if is_new is not None:
-                    found = tirx.Select(is_new, found, self.product.zero)
-                return tirx.BufferStore(self._vector, found, [lane])
-
-            def stored(number: int) -> Callable[[Any], Any]:
-                def store(lane: Any) -> Any:
-                    bits = self._numbers.part(tirx.BufferLoad(self._vector, [lane]), number)
-                    place = [pair, block, self._loops.number(number), tile, line, lane + which * LANES]
-                    return tirx.BufferStore(self._parts, bits, place)
-
-                return store
-
-            parts = range(self._numbers.parts)
-            return [self._loops.vectors(value), *(self._loops.vectors(stored(number)) for number in parts)]
-
-        return sequence([statement for which in range(self._numbers.vectors) for statement in half(which)])
+        return sequence([*self._weights.first(at), loop(pairs, cut), loop(self._panels, panel_of)])
 
     def _row_places(self, row: Any) -> dict[Any, Any]:
         """The place of a row of the chunk along the axes of rows."""
@@ -204,8 +170,7 @@ class _Kernel:
             held: tuple[int | None, int | None] = (None, None)
             for data, weights in self._numbers.pairs:
                 if data != held[0]:
-                    own = [[pair, block, *map(self._loops.number, (data, row, 0, 0))] for row in range(tiles)]
-                    statements += [matrix_unit.loaded(4 + row, self._parts, place) for row, place in enumerate(own)]
+                    statements += [self._data.loaded(4 + row, pair, block, data, row) for row in range(tiles)]
                 if weights != held[1]:
                     statements += [
                         self._weights.loaded(6 + column, at, number, block, weights, column) for column in range(TILES)
@@ -278,7 +243,7 @@ class _Kernel:
         """The place of an element of the result along the axes of the stage."""
         product = self.product
         places = product.fixed_places | product.batch.at(batch) | self._row_places(row)
-        return places | product.columns.at_vector(tile, lane, LANES)
+        return places | product.columns.at_run(tile, lane)
 
     def _waiting(self, pair: Any, number: Any) -> Any:
         """Where the sums of a block are."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from eqsat_layout.targets.cpu.amx import instructions as matrix_unit
 from eqsat_layout.targets.cpu.amx.numbers import TileNumbers
-from eqsat_layout.targets.cpu.amx.products import LANES, MatrixProduct
+from eqsat_layout.targets.cpu.amx.products import MatrixProduct
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.overlap import overlapped
 from eqsat_layout.targets.schedules.stages import divisors
@@ -88,7 +88,7 @@ def _nanoseconds(product: MatrixProduct, plan: TilePlan, machine: CpuMachine) ->
     computing += math.ceil(pairs) * panels * (plan.pieces - 1) * _RESUMED
     weights = panels * blocks * BLOCK_COLUMNS * numbers.steps
     others = plan.rows * (product.steps.extent * numbers.data_cycles + panels * BLOCK_COLUMNS * _RESULT)
-    others += weights * numbers.weight_cycles
+    others += weights * numbers.weight_cycles if product.weight_stride is None else 0.0
     busy = turns * (computing + others) / machine.cycles_per_nanosecond
     first = math.ceil(turns / plan.chunks)  # times that a core reads weights that are new to it
     is_kept = 4 * weights + _held(plan.rows, blocks // plan.pieces, numbers) <= _FILL * machine.l2_bytes
@@ -102,12 +102,12 @@ def _nanoseconds(product: MatrixProduct, plan: TilePlan, machine: CpuMachine) ->
 
 def blocks_of(product: MatrixProduct) -> int:
     """How many blocks of steps there are, one instruction each."""
-    return math.ceil(product.steps.vectors(LANES) * LANES / product.numbers.steps)
+    return math.ceil(product.steps.vectors / product.numbers.vectors)
 
 
 def panels_of(product: MatrixProduct) -> int:
     """How many panels of columns there are, whose products are in registers together."""
-    return math.ceil(product.columns.vectors(LANES) / TILES)
+    return math.ceil(product.columns.vectors / TILES)
 
 
 def _rounded_up(number: int, size: int) -> int:

@@ -115,7 +115,7 @@ def test_a_product_of_any_shape_is_right(data):
 
     def plan(product, machine):
         found = plan_tiles(product, machine)
-        blocks, panels = -(-product.steps.vectors(16) // 2), -(-product.columns.vectors(16) // 2)
+        blocks, panels = -(-product.steps.vectors // 2), -(-product.columns.vectors // 2)
         if blocks % pieces or panels % groups:
             return found
         return TilePlan(chunk, -(-rows // chunk), groups, pieces, 0.0)
