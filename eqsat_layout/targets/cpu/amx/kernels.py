@@ -14,11 +14,11 @@ import tvm
 from tvm import s_tir, tirx
 
 from eqsat_layout.targets.cpu.amx import instructions as matrix_unit
-from eqsat_layout.targets.cpu.amx.data import CutData
+from eqsat_layout.targets.cpu.amx.data import Rows, tiles_of_data
 from eqsat_layout.targets.cpu.amx.products import MatrixProduct
-from eqsat_layout.targets.cpu.amx.statements import Loops, kept_whole
+from eqsat_layout.targets.cpu.amx.statements import Loops, Task, kept_whole
 from eqsat_layout.targets.cpu.amx.tile_plan import BLOCK_ROWS, TILES, TilePlan, blocks_of, panels_of
-from eqsat_layout.targets.cpu.amx.weights import Panels, Task, tiles_of_weights
+from eqsat_layout.targets.cpu.amx.weights import Panels, tiles_of_weights
 from eqsat_layout.targets.cpu.single.prefetch import prefetch
 from eqsat_layout.targets.schedules.accesses import StageAccess
 from eqsat_layout.targets.schedules.stages import Stage
@@ -54,7 +54,7 @@ class _Kernel:
         self._tiles = product.columns.vectors
         self._is_uneven = self._tiles % TILES != 0
         waiting = self._pairs * self._panels if plan.pieces > 1 else 1
-        self._data = CutData(product, self._loops, self._blocks, self._pairs)
+        self._data = tiles_of_data(Rows(product, self._loops, self._pairs, self._blocks, self._row_places))
         self._weights = tiles_of_weights(Panels(product, self._loops, self._panels, self._blocks, self._pairs))
         self._sums = tirx.decl_buffer(
             (waiting, TILES, TILES, matrix_unit.ROWS, matrix_unit.COLUMNS),
@@ -80,13 +80,13 @@ class _Kernel:
         count = tirx.min(self._loops.number(plan.rows), self._loops.number(self.product.rows.extent) - first)
 
         def piece(number: Any) -> Any:
-            return self._piece(Task(number, batch, group * self._panels), first, count)
+            return self._piece(Task(number, batch, group * self._panels, first, count))
 
-        tiles = [*self._data.whole, *self._weights.buffers]
+        tiles = [*self._data.loaded_from, *self._weights.buffers]
         statements = [
             *matrix_unit.configured(self._configuration),
             *(store for buffer in (*tiles, self._sums) for store in kept_whole(buffer)),
-            self._tabulated(first),
+            self._tabulated(Task(0, batch, 0, first, count)),
             self._loops.loop(plan.pieces, piece),
             matrix_unit.released(),
         ]
@@ -94,13 +94,12 @@ class _Kernel:
         block = s_tir.SBlock([], [], [], "task", sequence(statements), alloc_buffers=buffers)
         return s_tir.SBlockRealize([], True, block)
 
-    def _tabulated(self, first: Any) -> Any:
-        """The places of rows along their axes, the last row again for those that are too many."""
+    def _tabulated(self, at: Task) -> Any:
+        """The places of rows along their axes."""
         rows = self.product.rows
-        last = self._loops.number(rows.extent - 1)
 
         def row(number: Any) -> Any:
-            places = rows.at(tirx.min(first + number, last))
+            places = rows.at(self._data.number(at, number))
             stores = [
                 tirx.BufferStore(self._places, places[axis.var].astype("int32"), [self._loops.number(index), number])
                 for index, axis in enumerate(rows.axes)
@@ -109,23 +108,16 @@ class _Kernel:
 
         return self._loops.loop(self.plan.rows, row)
 
-    def _piece(self, at: Task, first: Any, count: Any) -> Any:
+    def _piece(self, at: Task) -> Any:
         """All products of a piece of the steps."""
         loop, number_of = self._loops.loop, self._loops.number
-        pairs = tirx.floordiv(count + (BLOCK_ROWS - 1), BLOCK_ROWS)
-
-        def cut(pair: Any) -> Any:
-            def places_of(row: Any) -> dict[Any, Any]:
-                here = tirx.min(pair * BLOCK_ROWS + row, number_of(self.plan.rows - 1))
-                return self.product.fixed_places | self.product.batch.at(at.batch) | self._row_places(here)
-
-            return self._data.cut(pair, at.piece, places_of)
+        pairs = tirx.floordiv(at.count + (BLOCK_ROWS - 1), BLOCK_ROWS)
 
         def pair_of(number: Any, pair: Any) -> Any:
-            left = count - pair * BLOCK_ROWS
+            left = at.count - pair * BLOCK_ROWS
             whole, half = (self._multiplied(pair, at, number, tiles) for tiles in (TILES, 1))
             multiplied = tirx.IfThenElse(left > matrix_unit.ROWS, whole, half)
-            results = self._results(pair, at, number, tirx.min(left, number_of(BLOCK_ROWS)))
+            results = self._results(pair, at, number, self._data.results(tirx.min(left, number_of(BLOCK_ROWS))))
             if self.plan.pieces > 1:
                 results = tirx.IfThenElse(at.piece == self.plan.pieces - 1, results, None)
             return sequence([multiplied, results])
@@ -140,12 +132,13 @@ class _Kernel:
         def shares_of(number: Any, pair: Any) -> Any:
             return loop(self._blocks, lambda block: sequence(self._weights.next(at, number, pair, block)))
 
-        return sequence([*self._weights.first(at), loop(pairs, cut), loop(self._panels, panel_of)])
+        return sequence([*self._weights.first(at), *self._data.first(at, pairs), loop(self._panels, panel_of)])
 
     def _row_places(self, row: Any) -> dict[Any, Any]:
-        """The place of a row of the chunk along the axes of rows."""
+        """The place of a row of the chunk along the axes of rows; the last one again for those that are too many."""
+        number = tirx.min(row, self._loops.number(self.plan.rows - 1))
         return {
-            axis.var: tirx.BufferLoad(self._places, [self._loops.number(index), row]).astype(self._loops.dtype)
+            axis.var: tirx.BufferLoad(self._places, [self._loops.number(index), number]).astype(self._loops.dtype)
             for index, axis in enumerate(self.product.rows.axes)
         }
 
@@ -170,7 +163,7 @@ class _Kernel:
             held: tuple[int | None, int | None] = (None, None)
             for data, weights in self._numbers.pairs:
                 if data != held[0]:
-                    statements += [self._data.loaded(4 + row, pair, block, data, row) for row in range(tiles)]
+                    statements += [self._data.loaded(4 + row, at, pair, block, data, row) for row in range(tiles)]
                 if weights != held[1]:
                     statements += [
                         self._weights.loaded(6 + column, at, number, block, weights, column) for column in range(TILES)
@@ -192,7 +185,7 @@ class _Kernel:
         def line(index: Any) -> Any:
             place = tirx.min(block * each + index, self._loops.number(lines - 1))
             row, column = tirx.floordiv(place, columns), tirx.floormod(place, columns)
-            row = tirx.min(pair * BLOCK_ROWS + row, self._loops.number(self.plan.rows - 1))
+            row = pair * BLOCK_ROWS + row
             column = tirx.min((at.panel + number) * TILES + column, self._loops.number(self._tiles - 1))
             places = self._own_places(self._result_places(at.batch, row, column, self._loops.number(0)))
             return sequence(
@@ -234,8 +227,12 @@ class _Kernel:
 
             if self._is_uneven:
                 left = self._loops.number(self._tiles) - first
-                return self._loops.loop(tirx.min(left, self._loops.number(TILES)), vector)
-            return sequence([vector(self._loops.number(column)) for column in range(TILES)])
+                stores = self._loops.loop(tirx.min(left, self._loops.number(TILES)), vector)
+            else:
+                stores = sequence([vector(self._loops.number(column)) for column in range(TILES)])
+            image = self.product.image
+            is_result = image and image.is_result(self._row_places(pair * BLOCK_ROWS + line))
+            return stores if is_result is None else tirx.IfThenElse(is_result, stores, None)
 
         return self._loops.loop(count, row)
 

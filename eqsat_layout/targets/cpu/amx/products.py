@@ -15,75 +15,13 @@ from typing import Any
 import tvm
 from tvm import tirx
 
-from eqsat_layout.targets.cpu.amx.instructions import COLUMNS
+from eqsat_layout.targets.cpu.amx.axes import LANES, OverlappingAxes
+from eqsat_layout.targets.cpu.amx.image import Image
+from eqsat_layout.targets.cpu.amx.instructions import ROWS
 from eqsat_layout.targets.cpu.amx.numbers import ByteWords, Floats, TileNumbers
-from eqsat_layout.targets.schedules.accesses import StageAccess, StageAxis, places_of
+from eqsat_layout.targets.schedules.accesses import StageAccess, StageAxis
 from eqsat_layout.targets.schedules.stages import Stage
 from eqsat_layout.tir.structural import nodes_of
-
-LANES = COLUMNS
-"""Of vectors of 32-bit numbers beside the unit."""
-
-
-@dataclass(frozen=True)
-class OverlappingAxes:
-    """Axes that are counted as one, the last one fastest, in vectors of :data:`LANES` elements.
-
-    A vector is made of runs of ``lanes`` elements along the last axis; the last run along it overlaps the one before.
-    """
-
-    axes: tuple[StageAxis, ...]
-    lanes: int = LANES
-
-    @property
-    def extent(self) -> int:
-        """Elements of all together."""
-        return math.prod(axis.extent or 1 for axis in self.axes)
-
-    @property
-    def runs(self) -> int:
-        """In how many runs all elements are."""
-        return self._in_runs.extent
-
-    @property
-    def vectors(self) -> int:
-        """In how many vectors all elements are; runs that fill up the last one hold nothing."""
-        return math.ceil(self.runs / self.runs_of_vector)
-
-    @property
-    def runs_of_vector(self) -> int:
-        """How many runs a vector is made of."""
-        return LANES // self.lanes
-
-    def at(self, number: Any) -> dict[Any, Any]:
-        """The place along every axis of the element of this number."""
-        return places_of(self.axes, number)
-
-    def at_run(self, run: Any, lane: Any) -> dict[Any, Any]:
-        """The place along every axis of element ``lane`` of a run."""
-        last = self.axes[-1]
-        places = self._in_runs.at(run)
-        return places | {last.var: self._start(places[last.var]) + lane}
-
-    def is_new(self, run: Any, lane: Any) -> Any:
-        """The element is not in the run before; ``None`` where none ever is."""
-        if not self._overlap:
-            return None
-        part = self._in_runs.at(run)[self.axes[-1].var]
-        return self._start(part) + lane >= part * self.lanes
-
-    @property
-    def _in_runs(self) -> OverlappingAxes:
-        *outer, last = self.axes
-        return OverlappingAxes((*outer, StageAxis(last.var, math.ceil((last.extent or 1) / self.lanes), last.reduce)))
-
-    def _start(self, part: Any) -> Any:
-        start = part * self.lanes
-        return tirx.min(start, (self.axes[-1].extent or 0) - self.lanes) if self._overlap else start
-
-    @property
-    def _overlap(self) -> int:
-        return -(self.axes[-1].extent or 0) % self.lanes
 
 
 @dataclass(frozen=True)
@@ -102,7 +40,7 @@ class Factor:
 class MatrixProduct:
     """``result[batch, rows, columns] = sum over steps of data[batch, rows, steps] * weights[batch, steps, columns]``.
 
-    ``fixed``: axes of one element.
+    ``fixed``: axes of one element. ``image``: rows are its pixels.
     """
 
     stage: Stage
@@ -114,6 +52,7 @@ class MatrixProduct:
     data: Factor
     weights: Factor
     numbers: TileNumbers
+    image: Image | None = None
 
     @property
     def fixed_places(self) -> dict[Any, Any]:
@@ -128,6 +67,23 @@ class MatrixProduct:
         if not is_same or self.steps.lanes != LANES or weights.load.stride(self.columns.axes[-1].var) != 1:
             return None
         return weights.load.stride(self.steps.axes[-1].var)
+
+    @cached_property
+    def data_stride(self) -> int | None:
+        """Elements from one row of data in memory to the next; ``None`` where no tiles of such rows lie there."""
+        data, numbers, axes = self.data, self.numbers, self.rows.axes
+        is_same = numbers.dtype == numbers.part_dtype and isinstance(data.value, tvm.ir.TensorLoad)
+        if (
+            not is_same
+            or self.image is not None
+            or self.rows.extent < ROWS
+            or (self.steps.axes[-1].extent or 0) % LANES
+        ):
+            return None
+        strides = [data.load.stride(axis.var) for axis in axes]
+        inner = [math.prod(axis.extent or 1 for axis in axes[number + 1 :]) for number in range(len(axes))]
+        has_period = any(data.load.period(axis.var) for axis in axes)
+        return strides[-1] if not has_period and strides == [(strides[-1] or 0) * size for size in inner] else None
 
     def or_zero(self, run: Any, value: Any) -> Any:
         """What data or weights are at the steps of a run; zero for one that only fills up a block."""

@@ -14,13 +14,13 @@ from typing import Any, ClassVar, Protocol
 from tvm import tirx
 
 from eqsat_layout.targets.cpu.amx import instructions as matrix_unit
-from eqsat_layout.targets.cpu.amx.products import LANES, MatrixProduct
-from eqsat_layout.targets.cpu.amx.statements import Loops
+from eqsat_layout.targets.cpu.amx.axes import LANES
+from eqsat_layout.targets.cpu.amx.products import MatrixProduct
+from eqsat_layout.targets.cpu.amx.statements import Loops, Task
 from eqsat_layout.targets.cpu.amx.tile_plan import TILES
 from eqsat_layout.tir.blocks import sequence
 from eqsat_layout.tir.structural import substitute
 
-_WORD_BYTES = 4
 _SMALL = 1 << 14  # bytes of panels, which stay in L1 beside a pair of tiles of rows
 
 
@@ -51,15 +51,6 @@ class Panels:
         return vector * steps.runs_of_vector + tirx.floordiv(step, steps.lanes)
 
 
-@dataclass(frozen=True)
-class Task:
-    """What a core works on: the number of its piece of the steps, of its element of the batch, of its first panel."""
-
-    piece: Any
-    batch: Any
-    panel: Any
-
-
 class TilesOfWeights(Protocol):
     """Where tiles of weights come from."""
 
@@ -80,7 +71,7 @@ class TilesOfWeights(Protocol):
 def tiles_of_weights(panels: Panels) -> TilesOfWeights:
     """From where they lie if they lie in tiles."""
     stride = panels.product.weight_stride
-    return CutWeights(panels) if stride is None else WeightsInPlace(panels, stride * _WORD_BYTES)
+    return CutWeights(panels) if stride is None else WeightsInPlace(panels, stride * panels.product.numbers.part_bytes)
 
 
 @dataclass(frozen=True)
@@ -157,9 +148,7 @@ class CutWeights:
     def first(self, at: Task) -> list[Any]:
         """See :class:`TilesOfWeights`."""
         loops, count = self.panels.loops, self.panels.count if self._are_all_held else 1
-        return [
-            loops.loop(count, lambda number: loops.loop(self._all_lines, lambda line: self._cut(line, at, number)))
-        ]
+        return [loops.loop(count, lambda number: loops.loop(self._all_lines, lambda line: self._cut(line, at, number)))]
 
     def next(self, at: Task, number: Any, pair: Any, block: Any) -> list[Any]:
         """See :class:`TilesOfWeights`."""
