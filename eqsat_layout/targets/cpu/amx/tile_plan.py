@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from eqsat_layout.targets.cpu.amx import instructions as matrix_unit
-from eqsat_layout.targets.cpu.amx.axes import LANES
 from eqsat_layout.targets.cpu.amx.image import Image
 from eqsat_layout.targets.cpu.amx.products import MatrixProduct
 from eqsat_layout.targets.cpu.machine import CpuMachine
@@ -85,10 +84,10 @@ def _held(product: MatrixProduct, rows: int, blocks: int) -> int:
 
 
 def _cut_elements(product: MatrixProduct, rows: int) -> int:
-    """Elements that are made parts of, for so many rows; a run takes as long as a vector."""
+    """Elements that are made parts of, for so many rows; a run takes as long as four at least."""
     if product.image is not None:
         return _image_elements(product.image, rows)
-    return 0 if product.data_stride is not None else rows * product.steps.runs * LANES
+    return 0 if product.data_stride is not None else rows * product.steps.runs * max(product.steps.lanes, 4)
 
 
 def _image_elements(image: Image, rows: int) -> int:
