@@ -13,7 +13,7 @@ from tvm import s_tir, tirx
 from eqsat_layout.targets.cpu.amx import instructions as matrix_unit
 from eqsat_layout.targets.cpu.amx.data import Rows, tiles_of_data
 from eqsat_layout.targets.cpu.amx.products import MatrixProduct
-from eqsat_layout.targets.cpu.amx.results import FEW, Block, Results
+from eqsat_layout.targets.cpu.amx.results import FEW, TileResults, WaitingSums
 from eqsat_layout.targets.cpu.amx.statements import Loops, Task, kept_whole
 from eqsat_layout.targets.cpu.amx.tile_plan import BLOCK_ROWS, TILES, TilePlan, blocks_of, panels_of
 from eqsat_layout.targets.cpu.amx.weights import Panels, tiles_of_weights
@@ -47,7 +47,7 @@ class _Kernel:
         self._weights = tiles_of_weights(panels)
         store = store_of(sch.get((epilogue or product.stage).block))
         waiting = self._pairs * self._panels if plan.pieces > 1 else FEW
-        self._results = Results(panels, epilogue, store, self._row_places, waiting)
+        self._results = TileResults(panels, epilogue, store, self._row_places, waiting)
         self._sums = self._results.sums
         self._places = tirx.decl_buffer((len(product.rows.axes), plan.rows), "int32", "places", scope="local")
         self._configuration = tirx.decl_buffer(*matrix_unit.CONFIGURATION, "configuration", scope="local")
@@ -101,7 +101,7 @@ class _Kernel:
         pairs = tirx.floordiv(at.count + (BLOCK_ROWS - 1), BLOCK_ROWS)
 
         def pair_of(number: Any, pair: Any) -> Any:
-            block = Block(number, pair, self._waiting(number, pair, pairs))
+            block = WaitingSums(number, pair, self._waiting(number, pair, pairs))
             before = self._before(block, pairs) if self.plan.pieces == 1 else None
             whole, half = (self._multiplied(at, block, before, tiles) for tiles in (TILES, 1))
             multiplied = tirx.IfThenElse(at.count - pair * BLOCK_ROWS > matrix_unit.ROWS, whole, half)
@@ -123,7 +123,7 @@ class _Kernel:
         statements = [*self._weights.first(at), *self._data.first(at, pairs), loop(self._panels, panel_of)]
         if self.plan.pieces == 1:
             number, pair = number_of(self._panels - 1), pairs - 1
-            last = Block(number, pair, self._waiting(number, pair, pairs))
+            last = WaitingSums(number, pair, self._waiting(number, pair, pairs))
             statements.append(self._results.stored(at, last, self._count(at, last)))
         return sequence(statements)
 
@@ -133,14 +133,14 @@ class _Kernel:
             return number * self._pairs + pair
         return tirx.floormod(number * pairs + pair, FEW)
 
-    def _before(self, block: Block, pairs: Any) -> Block:
+    def _before(self, block: WaitingSums, pairs: Any) -> WaitingSums:
         """The block before; for the first one that of panel -1."""
         is_first = block.pair == 0
         number = tirx.Select(is_first, block.number - 1, block.number)
         pair = tirx.Select(is_first, pairs - 1, block.pair - 1)
-        return Block(number, pair, tirx.floormod(block.number * pairs + block.pair + 1, FEW))
+        return WaitingSums(number, pair, tirx.floormod(block.number * pairs + block.pair + 1, FEW))
 
-    def _count(self, at: Task, block: Block) -> Any:
+    def _count(self, at: Task, block: WaitingSums) -> Any:
         """Rows of a block's results."""
         left = at.count - block.pair * BLOCK_ROWS
         return self._data.results(tirx.min(left, self._loops.number(BLOCK_ROWS)))
@@ -153,7 +153,7 @@ class _Kernel:
             for index, axis in enumerate(self.product.rows.axes)
         }
 
-    def _multiplied(self, at: Task, own_block: Block, before: Block | None, tiles: int) -> Any:
+    def _multiplied(self, at: Task, own_block: WaitingSums, before: WaitingSums | None, tiles: int) -> Any:
         """The products of ``tiles`` tiles of rows with two of columns, for all steps of a piece, while the vector units
         make results of the sums of the block ``before``."""
         sums = [(row, column) for row in range(tiles) for column in range(TILES)]

@@ -32,7 +32,7 @@ FEW = 2
 
 
 @dataclass(frozen=True)
-class Block:
+class WaitingSums:
     """Sums of a pair of tiles of rows and a panel of columns; ``waiting``: their place among those that wait."""
 
     number: Any
@@ -41,7 +41,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Results:
+class TileResults:
     """``store``: of an element, by the epilogue or by the product. ``places``: of a row of the chunk, along the axes of
     rows. ``waiting``: how many blocks' sums wait at a time."""
 
@@ -58,17 +58,17 @@ class Results:
         scope = "global" if self.waiting > FEW else "local"
         return tirx.decl_buffer(shape, self.panels.product.numbers.dtype, "sums", scope=scope)
 
-    def stored(self, at: Task, block: Block, count: Any) -> Any:
+    def stored(self, at: Task, block: WaitingSums, count: Any) -> Any:
         """All results of ``count`` rows of a block."""
         return self.panels.loops.loop(count, lambda line: self._row(at, block, line))
 
-    def share(self, at: Task, block: Block, step: Any, count: Any) -> Any:
+    def share(self, at: Task, block: WaitingSums, step: Any, count: Any) -> Any:
         """Those that are due in one step of the next block."""
         each = math.ceil(BLOCK_ROWS / self.panels.blocks)
         left = tirx.min(count - step * each, self.panels.loops.number(each))
         return self.panels.loops.loop(left, lambda line: self._row(at, block, step * each + line))
 
-    def prefetched(self, at: Task, block: Block, step: Any) -> list[Any]:
+    def prefetched(self, at: Task, block: WaitingSums, step: Any) -> list[Any]:
         """One step's share of what the epilogue will read beside the sums."""
         loops, tiles = self.panels.loops, self.panels.product.columns.vectors
         size = max((load.element_bytes for load in self._read_with_results), default=0)
@@ -106,7 +106,7 @@ class Results:
             and all(any(load.uses(pairs[axis.var].var) for axis in axes) for axes in (rows, columns))
         ]
 
-    def _row(self, at: Task, block: Block, line: Any) -> Any:
+    def _row(self, at: Task, block: WaitingSums, line: Any) -> Any:
         """The results of a row, or its sums."""
         loops, product = self.panels.loops, self.panels.product
         tile, place = tirx.floordiv(line, matrix_unit.ROWS), tirx.floormod(line, matrix_unit.ROWS)
