@@ -164,6 +164,24 @@ def _deformed(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, An
     )
 
 
+def _parts(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any]) -> Any:
+    """``SplitToSequence``, whose last part may be smaller; TVM's are all of one size, and no tuple that others take."""
+    data, sizes = inputs[:2]
+    axis = int(attributes.get("axis", 0)) % len(data.ty.shape)
+    extent = data.ty.shape.values[axis]
+    if not isinstance(extent, tirx.IntImm) or not isinstance(sizes, ir.GenericConst | None):
+        raise EqsatError("SplitToSequence into parts that are known at run time only is not done")
+    given = np.array(1) if sizes is None else sizes.value.numpy()
+    ends = np.cumsum(given) if given.ndim else np.arange(int(given), int(extent) + int(given), int(given))
+    made, start = [], 0
+    for end in np.minimum(ends, int(extent)).tolist():
+        part = builder.emit(relax.op.strided_slice(data, [axis], [start], [end]))
+        is_kept = sizes is not None or attributes.get("keepdims", 1)
+        made.append(part if is_kept else builder.emit(relax.op.squeeze(part, [axis])))
+        start = end
+    return relax.Tuple(made)
+
+
 _MAKERS: Final[dict[str, Callable[..., Any]]] = {
     "CumProd": _products,
     "BitCast": _same_bits,
@@ -182,5 +200,6 @@ _MAKERS: Final[dict[str, Callable[..., Any]]] = {
     "ReduceMax": lambda builder, inputs, attributes: _extreme(builder, inputs, attributes, is_max=True),
     "ReduceMin": lambda builder, inputs, attributes: _extreme(builder, inputs, attributes, is_max=False),
     "DeformConv": _deformed,
+    "SplitToSequence": _parts,
     "Det": lambda builder, inputs, _: determinant(builder, inputs[0]),
 }

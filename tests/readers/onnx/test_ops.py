@@ -284,3 +284,29 @@ def test_an_empty_list_is_an_attribute() -> None:
     (got,) = eqsat_layout.Session(model).run(None, {"a": np.float32(3)})
     assert got.shape == ()
     assert got == 3
+
+
+@pytest.mark.parametrize(
+    ("parts", "attributes"), [(np.int64(3), {}), (np.array([1, 4, 2]), {}), (None, {"keepdims": 0})]
+)
+def test_parts_of_a_sequence_may_be_of_several_sizes(parts: Any, attributes: Any) -> None:
+    """Equal sizes were made of a number that does not divide, and nothing could be inserted."""
+    helper, real = onnx.helper, onnx.TensorProto.FLOAT
+    data, constants = IMAGE[0], {"at": np.int64(1)} | ({} if parts is None else {"parts": parts})
+    nodes = [
+        helper.make_node(
+            "SplitToSequence", ["a", *(["parts"] if parts is not None else [])], ["s"], axis=2, **attributes
+        ),
+        helper.make_node("SequenceAt", ["s", "at"], ["one"]),
+        helper.make_node("SequenceInsert", ["s", "one"], ["more"]),
+        helper.make_node("ConcatFromSequence", ["more"], ["y"], axis=1 if attributes else 2),
+    ]
+    given, made = helper.make_tensor_value_info("a", real, data.shape), helper.make_empty_tensor_value_info("y")
+    weights = [onnx.numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()]
+    graph = helper.make_graph(nodes, "g", [given], [made], weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    (got,) = eqsat_layout.Session(model).run(None, {"a": data})
+    ends = [3, 6] if parts is not None and not parts.shape else [1, 5] if parts is not None else list(range(1, 7))
+    split = np.split(data, ends, axis=2)
+    split = [one[..., 0] for one in split] if attributes else split
+    np.testing.assert_array_equal(got, np.concatenate([*split, split[1]], axis=1 if attributes else 2))
