@@ -21,6 +21,7 @@ from eqsat_layout.tir.structural import Rule, nodes_of, structural_map, with_rel
 PRECISIONS: Final = ("float16", "bfloat16")
 """Those that there are."""
 _HALF: Final = PRECISIONS[0]
+_SINGLE: Final = "float32"
 _CLIP: Final = tvm.ir.Op.get("relax.clip")
 
 
@@ -33,7 +34,7 @@ def in_precision(mod: tvm.IRModule, precision: str) -> tvm.IRModule:
     if precision != _HALF and _HALF in given:
         raise EqsatError(f"precision {precision!r}: the module has {_HALF} already, and would have both")
     plain = _of_tensors(mod)
-    converted = relax.transform.ToMixedPrecision(out_dtype="float32")(plain)
+    converted = relax.transform.ToMixedPrecision(out_dtype=_SINGLE)(plain)
     if _HALF not in set(_dtypes(converted)) - given:
         raise EqsatError(f"precision {precision!r}: the module has no product of float32 to compute so")
     return converted if precision == _HALF else _with(converted, precision)
@@ -49,11 +50,32 @@ def _with(mod: tvm.IRModule, precision: str) -> tvm.IRModule:
         kind = type(call.attrs).__tvm_ffi_type_info__ if call.attrs is not None else None
         values = {field.name: getattr(call.attrs, field.name) for field in kind.fields} if kind else {}
         if kind is None or not any(str(value) == _HALF for value in values.values()):
-            return call
+            return call if _is_accepted(call, precision) else _in_single(call, precision)
         changed = {name: precision if str(value) == _HALF else value for name, value in values.items()}
         return tvm.ir.Call(call.op, list(call.args), attrs=tvm.ir.make_node(kind.type_key, **changed), ret_ty=call.ty)
 
     return _mapped(mod, (relax.TensorType, on_type), (tvm.ir.Call, on_call))
+
+
+def _is_accepted(call: Any, precision: str) -> bool:
+    """TVM knows the type of the op's result, which it does not for group norms of bfloat16: they want "a float"."""
+    if not isinstance(call.op, tvm.ir.Op) or not any(_has(arg, precision) for arg in call.args):
+        return True
+    try:
+        relax.BlockBuilder().normalize(relax.Call(call.op, list(call.args), call.attrs, call.ty_args))
+    except TypeError:
+        return False
+    return True
+
+
+def _in_single(call: Any, precision: str) -> Any:
+    """The op of float32, its result in the precision again."""
+    args = [op.astype(arg, _SINGLE) if _has(arg, precision) else arg for arg in call.args]
+    return op.astype(relax.Call(call.op, args, call.attrs, call.ty_args), precision)
+
+
+def _has(value: Any, dtype: str) -> bool:
+    return _is_tensor(value) and str(value.ty.dtype) == dtype
 
 
 def _of_tensors(mod: tvm.IRModule) -> tvm.IRModule:
@@ -82,5 +104,5 @@ def _dtypes(mod: tvm.IRModule) -> Iterator[str]:
             yield from (str(var.ty.dtype) for var in nodes_of(func, tvm.ir.Var) if _is_tensor(var))
 
 
-def _is_tensor(var: Any) -> bool:
-    return isinstance(getattr(var, "ty", None), relax.TensorType)
+def _is_tensor(value: Any) -> bool:
+    return isinstance(getattr(value, "ty", None), relax.TensorType)
