@@ -29,12 +29,14 @@ Indices = Callable[[Sequence[Any], Any], list[Any]]
 
 
 class LoadedAhead:
-    """Of ``turns`` runs of ``run`` elements. ``value``: of the store; :attr:`place` is that in the registers."""
+    """Of ``turns`` runs of ``run`` elements, nothing where there are none. ``value``: of the store; :attr:`place` is
+    that in the registers."""
 
     def __init__(self, product: Product, run: int, turns: int) -> None:
         self.value, self.place, self._product = product.store.value, tirx.Var("place", "int32"), product
         self._run, self._registers = run, list[tuple[Any, Any]]()
-        if not overlaps(product.func) or any(choice(node) for node in nodes_of(self.value, tirx.Select, tvm.ir.Call)):
+        may_choose = any(choice(node) for node in nodes_of(self.value, tirx.Select, tvm.ir.Call))
+        if not turns or may_choose or not overlaps(product.func):
             return
         known = constants_of(product.func)
 
