@@ -22,6 +22,7 @@ PRECISIONS: Final = ("float16", "bfloat16")
 """Those that there are."""
 _HALF: Final = PRECISIONS[0]
 _SINGLE: Final = "float32"
+_CALL: Final = tvm.ir.Op.get("relax.call_tir")
 _CLIP: Final = tvm.ir.Op.get("relax.clip")
 
 
@@ -34,7 +35,8 @@ def in_precision(mod: tvm.IRModule, precision: str) -> tvm.IRModule:
     if precision != _HALF and _HALF in given:
         raise EqsatError(f"precision {precision!r}: the module has {_HALF} already, and would have both")
     plain = _of_tensors(mod)
-    converted = relax.transform.ToMixedPrecision(out_dtype=_SINGLE)(plain)
+    calls = _KernelCalls()
+    converted = calls.shown(relax.transform.ToMixedPrecision(out_dtype=_SINGLE)(calls.hidden(plain)))
     if _HALF not in set(_dtypes(converted)) - given:
         raise EqsatError(f"precision {precision!r}: the module has no product of float32 to compute so")
     return converted if precision == _HALF else _with(converted, precision)
@@ -89,6 +91,37 @@ def _of_tensors(mod: tvm.IRModule) -> tvm.IRModule:
         return op.maximum(op.minimum(x, high), low)
 
     return _mapped(mod, (tvm.ir.Call, on_call))
+
+
+class _KernelCalls:
+    """Calls of kernels, as readers write them, which ToMixedPrecision fails on: it is shown calls of functions, whose
+    operands keep their types."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, Any] = {}
+
+    def hidden(self, mod: tvm.IRModule) -> tvm.IRModule:
+        return _mapped(mod, (tvm.ir.Call, self._hide))
+
+    def shown(self, mod: tvm.IRModule) -> tvm.IRModule:
+        return _mapped(mod, (tvm.ir.Call, self._show)) if self._known else mod
+
+    def _hide(self, call: Any) -> Any:
+        if call.op != _CALL:
+            return call
+        args = [*call.args[1].fields, *list(call.args)[2:]]
+        name = tvm.ir.GlobalVar(f"kernel_{len(self._known)}")
+        relax.expr._update_type(name, relax.FuncType([arg.ty for arg in args], call.ty))
+        self._known[name] = call
+        return relax.Call(name, args)
+
+    def _show(self, call: Any) -> Any:
+        own = self._known.get(call.op) if isinstance(call.op, tvm.ir.GlobalVar) else None
+        if own is None:
+            return call
+        count = len(own.args[1].fields)
+        args = [own.args[0], relax.Tuple(list(call.args)[:count]), *list(call.args)[count:]]
+        return relax.Call(own.op, args, own.attrs, own.ty_args)
 
 
 def _mapped(mod: tvm.IRModule, *rules: Rule) -> tvm.IRModule:
