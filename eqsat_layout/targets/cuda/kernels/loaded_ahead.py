@@ -76,7 +76,7 @@ class LoadedAhead:
 
     def _together(self, load: Any) -> int:
         """Elements of a run that one load takes: 1 where they don't lie together, as of channels that take turns."""
-        lanes = max(1, min(self._run, _LOADED * 8 // tvm.DataType(str(load.ty.dtype)).bits))
+        lanes = max(1, min(self._run, _LOADED * 8 // int(tvm.DataType(str(load.ty.dtype)).bits)))
         product = self._product
         while lanes > 1 and not in_runs(load.source, list(load.indices), product.columns, lanes, product.fixed):
             lanes //= 2
