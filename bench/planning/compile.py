@@ -1,6 +1,7 @@
 """Seconds to compile networks, by stage: ``python -m bench.planning.compile [--model NAME ...]``.
 
 Each time in a process of its own: with an empty cache, by stage and in one go; then again with what that left on disk.
+Python's bytecode is kept between them, as an installed package has it, whatever the environment says.
 Needs the dependency group ``bench``.
 """
 
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -32,6 +34,7 @@ def by_stage(mod: Any) -> dict[str, float]:
     from eqsat_layout.system.workers import workers
     from eqsat_layout.targets.lowering import lower, prepared
     from eqsat_layout.targets.registry import target
+    from eqsat_layout.targets.version import source_digest
 
     own = target()
     marks: list[tuple[str, float]] = []
@@ -41,7 +44,7 @@ def by_stage(mod: Any) -> dict[str, float]:
 
     with collector_paused():
         begins("prepare")
-        workers().start(be_ready)
+        workers().start(be_ready, partial(source_digest, own.code))
         plain = prepared(mod)
         begins("plan")
         choice = choose(plain, own, {})
@@ -70,8 +73,9 @@ def _module(model: str) -> Any:
     return real.load(model, "onnx").module
 
 
-def _measured(model: str, how: str, cache: str) -> dict[str, float]:
-    environment = {**os.environ, "EQSAT_LAYOUT_CACHE": cache}
+def _measured(model: str, how: str, cache: str, bytecode: str) -> dict[str, float]:
+    environment = {**os.environ, "EQSAT_LAYOUT_CACHE": cache, "PYTHONPYCACHEPREFIX": bytecode}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     command = [sys.executable, "-m", "bench.planning.compile", "--one", model, how]
     done = subprocess.run(command, check=True, env=environment, stdout=subprocess.PIPE, text=True)
     return dict(json.loads(done.stdout.splitlines()[-1]))
@@ -90,12 +94,13 @@ def main() -> None:
     for name in ("network", *STAGES, "in one go", "again"):
         table.add_column(name, justify="left" if name == "network" else "right")
     console = Console(width=140)
-    for model in options.model:
-        with console.status(model), tempfile.TemporaryDirectory() as stages, tempfile.TemporaryDirectory() as whole:
-            cold = _measured(model, "by_stage", stages)
-            once, again = (_measured(model, "in_one_go", whole)["compile"] for _ in range(2))
-        seconds = [*(cold.get(stage, 0.0) for stage in STAGES), once, again]
-        table.add_row(model, *(f"{value:.2f}" for value in seconds))
+    with tempfile.TemporaryDirectory() as bytecode:
+        for model in options.model:
+            with console.status(model), tempfile.TemporaryDirectory() as stages, tempfile.TemporaryDirectory() as whole:
+                cold = _measured(model, "by_stage", stages, bytecode)
+                once, again = (_measured(model, "in_one_go", whole, bytecode)["compile"] for _ in range(2))
+            seconds = [*(cold.get(stage, 0.0) for stage in STAGES), once, again]
+            table.add_row(model, *(f"{value:.2f}" for value in seconds))
     console.print(table)
 
 

@@ -55,7 +55,7 @@ class CheckedCosts:
     def _asked(self, what: str, method: str, *args: Any, **kwargs: Any) -> float:
         try:
             seconds = getattr(self._model, method)(*args, **kwargs)
-        except Exception as error:
+        except Exception as error:  # code of the user's
             raise CostError(f"cost_model: {what} raised {type(error).__name__}: {error}") from error
         if isinstance(seconds, bool) or not isinstance(seconds, int | float | np.number) or not float(seconds) >= 0:
             raise CostError(f"cost_model: {what} must be a number of seconds, got {seconds!r}")

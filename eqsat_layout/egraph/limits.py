@@ -164,7 +164,7 @@ def _be_the_copy(action: Callable[[], object], writing: int, megabytes: float, s
         os.write(writing, b"1")
     except MemoryError:
         pass
-    except BaseException:
+    except BaseException:  # it ended within its memory: the parent meets the same, and says what it is
         os.write(writing, b"1")
     finally:
         os._exit(0)

@@ -10,7 +10,7 @@ import itertools
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -106,13 +106,16 @@ def read_commands(path: Path) -> list[Command]:
 
 def read_file(path: Path) -> RuleText:
     """The forms and comments of one file, not yet checked."""
+    return read_rule_text(_text_of(path), str(path))
+
+
+def _text_of(path: Path) -> str:
     if path.exists() and not path.is_file() and not path.is_dir():
         raise RuleError(f"{path}: can't read the rule file: a pipe or a device")
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise RuleError(f"{path}: can't read the rule file: {error}") from error
-    return read_rule_text(text, str(path))
 
 
 def split_commands(text: str, file: str) -> list[Command]:
@@ -124,11 +127,16 @@ def _commands(forms: Iterable[Form], file: str) -> list[Command]:
     return [Command(form.text, file, form.line, form.column) for form in forms]
 
 
-def _shipped() -> tuple[dict[str, Sequence[Form]], Declared]:
+def _shipped() -> tuple[Mapping[str, Sequence[Form]], Declared]:
     """The forms of the shipped files, checked, and what they declare."""
+    return _checked(tuple((str(path), _text_of(path)) for path in rule_files()))
+
+
+@lru_cache(maxsize=1)  # every plan reads them
+def _checked(texts: tuple[tuple[str, str], ...]) -> tuple[Mapping[str, Sequence[Form]], Declared]:
     found: dict[str, Sequence[Form]] = {}
     declared: Declared = {}
-    for path in rule_files():
-        found[str(path)] = forms = read_file(path).forms
-        declared = check_forms(forms, str(path), declared)
+    for file, text in texts:
+        found[file] = forms = read_rule_text(text, file).forms
+        declared = check_forms(forms, file, declared)
     return found, declared

@@ -183,7 +183,7 @@ def _resolved(entry: Any, call: Any, op_name: str, where: str) -> tuple[str, ...
         found = entry(call)
     except LayoutError:
         raise
-    except Exception as error:
+    except Exception as error:  # code of the user's
         raise LayoutError(f"{where}: the layout callback failed: {type(error).__name__}: {error}") from error
     if hasattr(found, "items"):
         found = found.get(op_name)

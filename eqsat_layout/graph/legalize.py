@@ -16,6 +16,7 @@ from tvm import relax, te, tirx, topi
 
 from eqsat_layout.graph.op_names import ops_in
 from eqsat_layout.graph.packed_convolution import PackedConvolution
+from eqsat_layout.tir.counts_in_halves import with_wide_counts
 from eqsat_layout.tir.empty_reductions import with_empty_reductions
 from eqsat_layout.tir.structural import with_primfuncs
 
@@ -63,7 +64,8 @@ def legalize(mod: tvm.IRModule) -> tvm.IRModule:
             legalizers[name] = _full_legalizer(legalizers[name])
     if _COUNTED in legalizers:
         legalizers[_COUNTED] = _range_legalizer(legalizers[_COUNTED])
-    return with_primfuncs(relax.transform.LegalizeOps(legalizers)(mod), lambda _, func: with_empty_reductions(func))
+    made = relax.transform.LegalizeOps(legalizers)(mod)
+    return with_primfuncs(made, lambda _, func: with_wide_counts(with_empty_reductions(func)))
 
 
 def _forgiving(legalizer: Legalizer) -> Legalizer:

@@ -167,7 +167,7 @@ def _of_user(
         found = list(islice((given(signature.template) if callable(given) else given) or (), _MOST + 1))
     except EqsatError:
         raise
-    except Exception as error:
+    except Exception as error:  # code of the user's
         raise CandidateError(f"{where}: the callback failed: {type(error).__name__}: {error}") from error
     if len(found) > _MOST:
         raise CandidateError(f"{where}: there are more than {_MOST}; do they ever end?")

@@ -108,9 +108,18 @@ def _has_kernels(group: Any) -> bool:
 def _mistaken(mod: tvm.IRModule) -> list[Any]:
     """PrimFuncs that are called with sizes that are not written as their own. FuseTIR goes through both side by side:
     of ``n + min(1, n)`` and ``min(1, m) + m`` it learns that ``m`` is ``min(1, n)``."""
-    functions = [func for _, func in mod.functions_items() if isinstance(func, relax.Function)]
-    calls = [call for func in functions for call in _calls_in(func) if _is_kernel_call(mod, call)]
+    kernels = {
+        var for var, func in mod.functions_items() if isinstance(func, tirx.PrimFunc) and _has_sums_as_sizes(func)
+    }
+    functions = [func for _, func in mod.functions_items() if isinstance(func, relax.Function)] if kernels else []
+    calls = [call for func in functions for call in _calls_in(func) if call.args and call.args[0] in kernels]
     return [call.args[0] for call in calls if not _are_written_alike(mod, call)]
+
+
+def _has_sums_as_sizes(func: Any) -> bool:
+    """Some size is neither a number nor a symbol."""
+    buffers = [param.ty for param in func.params if type(param.ty) is tirx.BufferType]
+    return not all(isinstance(extent, tvm.ir.Var | tirx.IntImm) for ty in buffers for extent in ty.shape)
 
 
 def _calls_in(func: Any) -> list[Any]:

@@ -8,6 +8,7 @@ one. The operand stays, for kernels that do not use the attribute.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ Elements = npt.NDArray[np.float32]
 
 _KNOWN = "eqsat_layout.literals"
 _LARGEST = 64  # elements
+_REMEMBERED = 64  # functions
 _ZEROS = 0.1  # of the elements, for that to be worth the trouble
 
 
@@ -46,8 +48,9 @@ def known_operands(func: Any) -> list[int]:
     return [int(number) for number in (func.attrs.get(_KNOWN, {}) if func.attrs else {})]
 
 
-def literals_of(func: Any) -> list[tuple[Any, Elements]]:
-    """Parameters of ``func`` (their buffers) whose elements are known."""
+@lru_cache(_REMEMBERED)
+def literals_of(func: Any) -> Sequence[tuple[Any, Elements]]:
+    """Parameters of ``func`` (their buffers) whose elements are known. Every stage of it asks."""
     known = func.attrs.get(_KNOWN, {}) if func.attrs else {}
     found: list[tuple[Any, Elements]] = []
     for number, values in known.items():

@@ -42,9 +42,11 @@ def merged_primfunc(
         with builder.dataflow():
             result = builder.emit_output(tvm.ir.Call(builder.get().get_global_var("joined"), outer))
         builder.emit_func_output(result)
+    legalised = legalize(builder.get())
     try:
-        fused = relax.transform.DeadCodeElimination()(relax.transform.FuseTIR()(legalize(builder.get())))
+        fused = relax.transform.FuseTIR()(legalised)
     except tvm.error.InternalError:  # FuseTIR takes fewer PrimFuncs than there are
         return None
+    fused = relax.transform.DeadCodeElimination()(fused)
     found = [function for function in fused.functions.values() if isinstance(function, tirx.PrimFunc)]
     return found[0] if len(found) == 1 else None

@@ -6,6 +6,7 @@ the same was compiled before.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Unpack
 
 from eqsat_layout.notes import Notes
@@ -17,6 +18,7 @@ from eqsat_layout.system.store import ArtefactStore
 from eqsat_layout.system.tvm_lock import one_at_a_time
 from eqsat_layout.system.workers import workers
 from eqsat_layout.targets.registry import target as target_of
+from eqsat_layout.targets.version import source_digest
 
 
 @with_options_in_help
@@ -43,7 +45,8 @@ def compiled_with_notes(source: Any, target: Any, options: Options) -> tuple[Any
         if executable is None:
             from eqsat_layout.passes.evaluate import be_ready
 
-            workers().start(be_ready)  # which takes them a second, and the next line half of one
+            # to start takes them a second, and the next line half of one; one works out the version, which is stored
+            workers().start(be_ready, partial(source_digest, own.code))
             from eqsat_layout.planning.compile_anew import compile_anew
 
             executable = compile_anew(mod, own, options, notes)

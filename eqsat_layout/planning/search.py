@@ -36,6 +36,7 @@ from eqsat_layout.graph.graph import Graph, Program
 from eqsat_layout.graph.importer import import_module
 from eqsat_layout.implementations.collect import check_user_candidates, make_offers
 from eqsat_layout.implementations.offers import Offers
+from eqsat_layout.notes import Notes
 from eqsat_layout.planning.checked_options import (
     check_assumed,
     check_limits,
@@ -164,6 +165,10 @@ def _planned(graph: Graph, search: Search) -> Region | None:
             if isinstance(error, ExtractionError):
                 raise EqsatError(f"{graph.function}: no program has a finite cost: {error}") from error
             raise
+        if not isinstance(error, EqsatError):  # rules have led where those of the package never do, or it is a fault
+            faults = Notes()
+            faults.fault(f"{graph.function}: no plan with all that the rules say", error)
+            notes += faults
         notes += saturated.notes
         reason = "were stopped before they had a program" if saturated.stops else f"leave no program: {error}"
     if len(own) < len(search.commands):

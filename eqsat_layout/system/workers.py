@@ -93,11 +93,17 @@ class Workers:
         self._ahead: list[tuple[SimpleQueue[Any], list[threading.Thread]]] = []
         self._lock = threading.Lock()
 
-    def start(self, function: Callable[[], object]) -> None:
-        """Lets the processes start and import what ``function`` needs, without waiting for them."""
+    def start(self, function: Callable[[], object], further: Callable[[], object] | None = None) -> None:
+        """Lets the processes start and import what ``function`` needs, without waiting for them.
+
+        The first of those that start calls ``further`` too, whose result is found elsewhere.
+        """
         for worker in (own := self._taken()):
             if not worker.is_alive():
                 worker.begin(function)
+                if further is not None:
+                    worker.begin(further)
+                    further = None
         self._give_back(own)
 
     @contextmanager

@@ -116,7 +116,12 @@ class Target:
     @property
     def version(self) -> str:
         """The version of the code that makes its kernels: measurements and kernels of another version are not used."""
-        return source_digest(type(self).__module__)
+        return source_digest(self.code)
+
+    @property
+    def code(self) -> str:
+        """The module whose imports are all code that makes its kernels."""
+        return type(self).__module__
 
     @property
     def cache_bytes(self) -> int:

@@ -93,7 +93,7 @@ class FlowAsker:
         try:
             answers = self.callback(self.operands, self.results, direction, index, index_map)
             listed = [] if answers is None else list(islice(answers, MOST_ANSWERS + 1))
-        except Exception as error:
+        except Exception as error:  # code of the user's
             raise LayoutError(f"{self.where} raised {type(error).__name__}: {error}") from error
         if len(listed) > MOST_ANSWERS:
             raise LayoutError(f"{self.where} gives more than {MOST_ANSWERS} answers; does it ever end?")

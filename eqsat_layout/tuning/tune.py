@@ -130,7 +130,7 @@ def tune(
         try:
             try:
                 return _tuned(PlanSpace(mod, runner.target, options), bench)
-            except Exception:
+            except Exception:  # which may be what an interrupt has left: then it is an interrupt
                 check()
                 raise
         except KeyboardInterrupt as interrupt:

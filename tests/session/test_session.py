@@ -470,6 +470,25 @@ def test_torch_tensors_that_stand_for_others_are_taken_for_these() -> None:
         session.run(None, {"x": torch._make_per_tensor_quantized_tensor(x.to(torch.int8), 1, 0)})
 
 
+class OnDevice:
+    """What a library with a device gives."""
+
+    device = "cuda:0"
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 2, 0
+
+    def __dlpack__(self, **_: Any) -> Any:
+        raise AssertionError("not asked for")
+
+
+def test_a_tensor_on_a_device_is_named_once() -> None:
+    """It said that DLPack can't give it, too."""
+    with pytest.raises(InputError) as error:
+        identity((4,), "float32").run(None, {"x": OnDevice()})
+    assert str(error.value) == "input 'x': expected a tensor on the CPU, got one on cuda:0"
+
+
 def test_empty_torch_tensors_are_taken_whatever_their_strides() -> None:
     torch = pytest.importorskip("torch")
     session = eqsat_layout.Session(Affine)

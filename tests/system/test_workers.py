@@ -8,7 +8,10 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from eqsat_layout.system.sigint import start_without_sigint
@@ -95,6 +98,17 @@ def test_starting_does_not_wait() -> None:
     workers.start(slow_to_start)
     assert time.perf_counter() - begin < 2
     assert workers.apart(squared, 5) == 25  # and not the answer to what it was started with
+
+
+def test_one_of_the_processes_does_something_further(tmp_path: Path) -> None:
+    """The version of the code, which takes a second, is on disk by the time that it is asked for."""
+    workers = Workers(2)
+    workers.start(os.getpid, partial(tempfile.mkstemp, dir=tmp_path))
+    assert workers.map(squared, [1, 2, 4]) == [1, 4, 16]
+    workers.start(os.getpid, partial(tempfile.mkstemp, dir=tmp_path))  # they have started
+    for number in (4, 5):
+        assert workers.apart(squared, number) == number * number
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 def cannot_start() -> None:

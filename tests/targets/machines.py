@@ -6,21 +6,38 @@ from dataclasses import replace
 from typing import Any
 
 from effort import IS_LONG
+from tvm import tirx
 
+from eqsat_layout.graph.legalize import legalize
+from eqsat_layout.notes import Notes
+from eqsat_layout.passes.fuse import fuse
 from eqsat_layout.soundness.programs.check import linked
 from eqsat_layout.targets.cpu.machine import PRESETS, CpuMachine, with_caches
 from eqsat_layout.targets.cpu.objects import build_scheduled
+from eqsat_layout.targets.cpu.schedule import schedule_module
 from eqsat_layout.targets.cpu.target import normalize_target
 
 AVX512, AVX2 = (replace(PRESETS[name], cores=2) for name in ("avx512", "avx2"))
 NEON = replace(PRESETS["neon"], cores=4)
 HALVES = replace(PRESETS["avx512 in halves"], cores=2)
 AMX = replace(PRESETS["amx"], cores=2)
+MACHINES = [AVX512, AVX2, NEON]
 
 
 def with_small_caches(machine: CpuMachine) -> CpuMachine:
     """One core, whose caches overflow soon."""
     return with_caches(replace(machine, cores=1, l1_way_bytes=512), {1: 4096, 2: 16384})
+
+
+def scheduled(mod: Any, machine: CpuMachine) -> Any:
+    """Legalised, in TVM's groups, with schedules."""
+    return schedule_module(fuse(legalize(mod), Notes()), machine)
+
+
+def kernel_of(mod: Any) -> Any:
+    """The only PrimFunc."""
+    (func,) = (f for f in mod.functions.values() if isinstance(f, tirx.PrimFunc))
+    return func
 
 
 def built(mod: Any) -> Any:

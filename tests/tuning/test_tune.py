@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,24 +13,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-import tvm
 from programs import constant, program
+from tuning.small_programs import contractions, convolution, product, stored
 from tvm import relax, tirx
 from tvm.relax import op
-from typer.testing import CliRunner
 
 import eqsat_layout
-from eqsat_layout.cli.main import app
 from eqsat_layout.cost.database import Database
 from eqsat_layout.egraph.limits import Limits
 from eqsat_layout.errors import EqsatError, MalformedModuleError, TargetError
 from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.graph.steps import Convert, Run
 from eqsat_layout.maps import Format
-from eqsat_layout.models import resnet50
 from eqsat_layout.notes import STRICT_VARIABLE
 from eqsat_layout.planning.plan_space import PlanSpace
-from eqsat_layout.readers.modules import write_module
 from eqsat_layout.system.folder import LOCATION
 from eqsat_layout.targets.lowering import prepared
 from eqsat_layout.targets.registry import target
@@ -41,48 +34,6 @@ from eqsat_layout.tuning.measure import MeasurableKernel, copy_kernel, op_kernel
 from eqsat_layout.tuning.probe import Here, Loaded, Probe
 from eqsat_layout.tuning.remote import Remote
 from eqsat_layout.tuning.tune import TuneInterrupt, TuneReport, TuneState, tune
-
-
-@pytest.fixture(autouse=True)
-def _interrupts() -> Iterator[None]:
-    """A shell starts what it runs in the background with interrupts ignored, and programs inherit that."""
-    before = signal.getsignal(signal.SIGINT)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-def convolution(window: int = 3) -> tvm.IRModule:
-    """With a bias; for 3x3 there is Winograd too."""
-
-    def body(builder: Any, x: Any) -> Any:
-        y = builder.emit(op.nn.conv2d(x, constant(16, 16, window, window), padding=window // 2))
-        return builder.emit(op.add(y, constant(1, 16, 1, 1)))
-
-    return program(body, (1, 16, 12, 12))
-
-
-def product() -> tvm.IRModule:
-    """Few kernels."""
-    return program(lambda builder, x: builder.emit(op.nn.relu(op.matmul(x, constant(32, 48)))), (5, 32))
-
-
-def stored(directory: Path) -> list[tuple[str, ...]]:
-    """The kernels in a database, in the order in which they were added."""
-    lines = Database(directory).path.read_text().splitlines()
-    records = [json.loads(line) for line in lines]
-    assert {record["machine"] for record in records} <= {target().name}
-    return [(record["computation"], *record["formats"]) for record in records]
-
-
-def contractions(space: PlanSpace) -> dict[tuple[str, ...], str]:
-    """Every contraction of a program and of its alternatives in every layout, with the name of the op."""
-    kernels = [
-        op_kernel(space.signatures[key], candidate.flow.operands, candidate.flow.results)
-        for key, candidates in space.offers.layouts.items()
-        for candidate in candidates
-    ]
-    return {(k.key.computation, *k.key.formats): k.name for k in kernels if k is not None}
 
 
 @dataclass
@@ -374,111 +325,6 @@ def test_notes_are_those_of_planning(tmp_path: Path) -> None:
     assert report.notes == eqsat_layout.plan(prepared(product()), **options).notes
     for part in ("'relax.nn.conv1d' have nothing to be given to", "limit of 1 new nodes", "main: stays as it is"):
         assert any(part in note for note in report.notes), report.notes
-
-
-# ---- the command -----------------------------------------------------------------------------------------------------
-
-
-def test_a_net_is_tuned_within_its_time(tmp_path: Path) -> None:
-    mod = resnet50(1, 32, 10, width=16, blocks=(1,))
-    report = tune(mod, database=tmp_path, seconds=1.5)
-    assert report.failures == ()
-    assert report.seconds < 30
-    assert report.measured + report.left >= len(contractions(PlanSpace(mod, target(), {}))) >= 8
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("model") / "net.json"
-    write_module(convolution(1), path)
-    return path
-
-
-def call(*arguments: object) -> Any:
-    return CliRunner().invoke(app, ["tune", *map(str, arguments)])
-
-
-def start(model: Path, directory: Path, kernels: int) -> subprocess.Popen[str]:
-    """The command as a process of its own that has measured some kernels."""
-    command = [sys.executable, "-m", "eqsat_layout.cli.main", "tune", str(model), "--database", str(directory)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    end = time.monotonic() + 60
-    while count_lines(directory) < kernels:
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < end
-        time.sleep(0.02)
-    return process
-
-
-def count_lines(directory: Path) -> int:
-    path = Database(directory).path
-    return path.read_bytes().count(b"\n") if path.exists() else 0
-
-
-def test_the_command_is_interrupted_killed_and_goes_on(model: Path, tmp_path: Path) -> None:
-    process = start(model, tmp_path, 2)
-    process.send_signal(signal.SIGINT)
-    printed, _ = process.communicate(timeout=60)
-    first = stored(tmp_path)
-    assert process.returncode == 130, printed
-    assert "Interrupted: what was measured is kept" in printed
-    assert "Traceback" not in printed
-    assert any(line.split()[:3] == ["kernels", "measured", str(len(first))] for line in printed.splitlines()), printed
-
-    process = start(model, tmp_path, len(first) + 1)
-    process.kill()
-    process.communicate(timeout=60)
-    second = stored(tmp_path)
-    assert second[: len(first)] == first
-
-    result = call(model, "-o", tmp_path, "--seconds", 0)
-    assert result.exit_code == 0, result.output
-    assert any(line.split()[:3] == ["known", "before", str(len(second))] for line in result.output.splitlines())
-    report = tune(convolution(1), database=tmp_path)
-    third = stored(tmp_path)
-    assert third[: len(second)] == second
-    assert len(set(third)) == len(third) == len(second) + report.measured
-    assert report.left == 0
-
-
-def test_the_command_prints_what_was_done(tmp_path: Path) -> None:
-    path = tmp_path / "net.json"
-    write_module(product(), path)
-    result = call(path, "--database", tmp_path / "cache")
-    assert result.exit_code == 0, result.output
-    rows = {line.strip()[:18].strip(): line.split() for line in result.output.splitlines()}
-    found = stored(tmp_path / "cache")
-    assert rows["kernels measured"][2] == str(len(found))
-    assert rows["left"][1] == "0"
-    for word in (target().name, "plan before", "plan now", "all of its kernels are measured", str(tmp_path / "cache")):
-        assert word in result.output.replace("\n", ""), word
-
-
-def test_the_command_takes_the_demo_s_model_where_none_is_given(tmp_path: Path) -> None:
-    result = call("-o", tmp_path / "cache", "--seconds", 0)
-    assert result.exit_code == 0, result.output
-    assert "ResNet-50, 1x3x224x224" in result.output
-    assert "are only modelled" in result.output
-    assert not (tmp_path / "cache").exists()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--key", "phone"], "give --tracker HOST:PORT too"),
-        (["--tracker", "here"], "the address of an RPC tracker is HOST:PORT, not 'here'"),
-        (["--tracker", "here:123456", "--key", "k"], "the address of an RPC tracker is HOST:PORT"),
-        (["--tracker", "localhost:9190"], "which device of the RPC tracker at localhost:9190? give its key"),
-        (["--tracker", "127.0.0.1:1", "--key", "k"], "no RPC tracker answers at 127.0.0.1:1: "),
-        (["no-such-file.json"], "no-such-file.json: No such file or directory"),
-    ],
-)
-def test_the_command_refuses_in_one_line(model: Path, tmp_path: Path, arguments: list[str], words: str) -> None:
-    file = [] if arguments[0].endswith(".json") else [model]
-    result = call(*file, "-o", tmp_path, *arguments)
-    assert result.exit_code == 2, result.output
-    assert words in result.stderr
-    assert result.stderr.count("\n") == 1
 
 
 def test_what_has_no_one_time_is_only_modelled(tmp_path: Path) -> None:

@@ -33,8 +33,9 @@ class Algorithm:
     and infinity is NaN.
 
     ``growth``: how many times the elements of its constants an op over constants may give for it to be folded: four for
-    the weights of Winograd's F(4, 3), which are worth it. ``grouped``: it is for convolutions in groups, else for those
-    of one group. ``reason``: why ``build`` would give nothing, None where it gives something.
+    the weights of Winograd's F(4, 3), which are worth it. ``grouped``: it is for convolutions in groups, else for
+    those of one. ``widens``: also where factors have fewer bits than sums. ``reason``: why ``build`` gives nothing,
+    None where it gives something.
     """
 
     name: str
@@ -42,18 +43,19 @@ class Algorithm:
     build: Callable[[Convolution], Any]
     growth: float = GROWTH
     grouped: bool = False
+    widens: bool = False
     reason: Callable[[Convolution], str | None] = lambda _: None
 
     def of(self, conv: Convolution) -> Any:
         """The module; ``None`` where it does not apply."""
-        applies = self.grouped == (conv.groups > 1) and (self.grouped or not conv.is_widened)
+        applies = self.grouped == (conv.groups > 1) and (self.widens or not conv.is_widened)
         return self.build(conv) if applies else None
 
     def why_not(self, conv: Convolution) -> str | None:
         """Why it does not apply, in words; None where it does."""
         if self.grouped != (conv.groups > 1):
             return f"it has {conv.groups} groups" if conv.groups > 1 else "it has no groups"
-        if conv.is_widened and not self.grouped:
+        if conv.is_widened and not self.widens:
             return f"it multiplies {' by '.join(conv.factors)} in {conv.dtype}"
         return self.reason(conv)
 
@@ -65,6 +67,7 @@ def _groups_of(outputs: int) -> Algorithm:
         lambda conv: merged(conv, outputs),
         growth=outputs,
         grouped=True,
+        widens=True,
         reason=lambda conv: why_not_merged(conv, outputs),
     )
 
@@ -87,12 +90,12 @@ ALGORITHMS: Final = (
     _winograd(2, 5),
     _winograd(2, 7),
     Algorithm("im2col", False, im2col, reason=why_not_im2col),
-    Algorithm("subsampled", False, subsampled, reason=why_not_subsampled),
-    Algorithm("transposed", True, transposed, reason=why_not_transposed),
-    Algorithm("transposed in planes", True, transposed_in_planes, reason=why_not_in_planes),
-    Algorithm("col2im", True, col2im, reason=why_not_col2im),
+    Algorithm("subsampled", False, subsampled, widens=True, reason=why_not_subsampled),
+    Algorithm("transposed", True, transposed, widens=True, reason=why_not_transposed),
+    Algorithm("transposed in planes", True, transposed_in_planes, widens=True, reason=why_not_in_planes),
+    Algorithm("col2im", True, col2im, widens=True, reason=why_not_col2im),
     Algorithm("taps apart", True, taps_apart, reason=why_not_taps_apart),
-    Algorithm("groups", False, grouped, grouped=True, reason=why_not_grouped),
+    Algorithm("groups", False, grouped, grouped=True, widens=True, reason=why_not_grouped),
     _groups_of(8),
     _groups_of(16),
 )

@@ -36,7 +36,7 @@ def col2im(conv: Convolution) -> tvm.IRModule | None:
         rows = builder.emit(relax.op.reshape(rows, (conv.batch, places, channels)))
         weight = builder.emit(relax.op.permute_dims(kernel, [conv.kernel[1], *conv.kernel[2:], conv.kernel[0]]))
         weight = builder.emit(relax.op.reshape(weight, (channels, taps * outputs)))
-        product = builder.emit(relax.op.matmul(rows, weight))
+        product = builder.emit(relax.op.matmul(rows, weight, out_dtype=conv.dtype if conv.is_widened else None))
         sums = builder.emit_te(_Meeting(conv).sums, product, primfunc_name_hint="col2im")
         return in_result_order(sums, conv)
 
@@ -49,6 +49,8 @@ def why_not_col2im(conv: Convolution) -> str | None:
         return "it is not a transposed convolution"
     if {*conv.strides, *conv.dilation} != {1}:
         return f"its strides are {conv.strides} and its dilation {conv.dilation}, not 1"
+    if len(set(conv.factors)) > 1:
+        return f"its operands are of {' and '.join(conv.factors)}"
     terms = math.prod(_most_taps(conv))
     return f"it adds up {terms} products, more than {_MOST_TERMS}" if terms > _MOST_TERMS else None
 

@@ -69,3 +69,8 @@ def met(conv: Convolution, places: Sequence[Any], taps: Sequence[Any]) -> list[A
     """The elements of padded data that elements of the window meet at ``places`` of the result."""
     axes = zip(places, taps, conv.strides, conv.dilation, strict=True)
     return [place * stride + tap * dilation for place, tap, stride, dilation in axes]
+
+
+def multiplied(conv: Convolution, data: Any, weight: Any) -> Any:
+    """Two elements, as the op multiplies them."""
+    return data.astype(conv.dtype) * weight.astype(conv.dtype)

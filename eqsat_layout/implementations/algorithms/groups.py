@@ -14,7 +14,7 @@ import tvm
 from tvm import relax, te, tirx, topi
 
 from eqsat_layout.implementations.algorithms.convolution import Convolution
-from eqsat_layout.implementations.algorithms.graphs import met, module_of, ordered_by, window_axes
+from eqsat_layout.implementations.algorithms.graphs import met, module_of, multiplied, ordered_by, window_axes
 
 
 def grouped(conv: Convolution) -> tvm.IRModule | None:
@@ -106,7 +106,7 @@ def _product(data: te.Tensor, kernel: te.Tensor, conv: Convolution) -> te.Tensor
         n, g, o, *places = (indices[axis] for axis in y)
         own = data(*ordered_by(x, (n, g, c, *met(conv, places, taps))))
         weight = kernel(*ordered_by(k, (g, o, c, *taps)))
-        return te.sum(own.astype(conv.dtype) * weight.astype(conv.dtype), axis=[c, *taps])
+        return te.sum(multiplied(conv, own, weight), axis=[c, *taps])
 
     groups, outputs = int(kernel.shape[k[0]]), int(kernel.shape[k[1]])
     shape = ordered_by(y, (conv.batch, groups, outputs, *conv.out_size))

@@ -14,7 +14,7 @@ import tvm
 from tvm import relax, te
 
 from eqsat_layout.implementations.algorithms.convolution import Axes, Convolution
-from eqsat_layout.implementations.algorithms.graphs import met, module_of, ordered_by, padded, window_axes
+from eqsat_layout.implementations.algorithms.graphs import met, module_of, multiplied, ordered_by, padded, window_axes
 
 
 def subsampled(conv: Convolution) -> tvm.IRModule | None:
@@ -57,7 +57,7 @@ def _product(data: te.Tensor, kernel: te.Tensor, conv: Convolution) -> te.Tensor
     def element(*indices: Any) -> Any:
         n, o, *places = (indices[axis] for axis in conv.result)
         value = around(*ordered_by(conv.data, (n, c, *met(conv, places, taps))))
-        return te.sum(value * kernel(*ordered_by(conv.kernel, (o, c, *taps))), axis=[c, *taps])
+        return te.sum(multiplied(conv, value, kernel(*ordered_by(conv.kernel, (o, c, *taps)))), axis=[c, *taps])
 
     shape = ordered_by(conv.result, (conv.batch, conv.channels[1], *conv.out_size))
     return te.compute(shape, element, name="subsampled")

@@ -16,7 +16,7 @@ import tvm
 from tvm import relax, te, tirx
 
 from eqsat_layout.implementations.algorithms.convolution import Convolution
-from eqsat_layout.implementations.algorithms.graphs import module_of, ordered_by, padded
+from eqsat_layout.implementations.algorithms.graphs import module_of, multiplied, ordered_by, padded
 
 _FEW_CHANNELS: Final = 7
 """Of the result, that fill no vector."""
@@ -100,7 +100,7 @@ class _TransposedStages:
             inside = [n < w for n, w in zip(window_index, conv.windows, strict=True)]
             own = [w - 1 - n if f else n for n, w, f in zip(window_index, conv.windows, conv.flipped, strict=True)]
             value = kernel(*ordered_by(conv.kernel, (o, i, *own)))
-            return tirx.if_then_else(tirx.all(*inside), value, tirx.const(0, conv.dtype))
+            return tirx.if_then_else(tirx.all(*inside), value, tirx.const(0, conv.factors[1]))
 
         shape = (*conv.stretches, *self._count, *conv.channels)
         return te.compute(shape, element, name="transposed_kernel")
@@ -128,7 +128,7 @@ class _TransposedStages:
             starts = [self._start(axis, place) + before[axis] for axis, place in enumerate(places)]
             moved = [h + start + r for h, start, r in zip(at, starts, steps, strict=True)]
             index = ordered_by(conv.data, (n, c, *moved))
-            return te.sum(around(*index) * taps[(*places, *steps, c, o)], axis=[c, *steps])
+            return te.sum(multiplied(conv, around(*index), taps[(*places, *steps, c, o)]), axis=[c, *steps])
 
         pairs = itertools.chain(*zip(self._elements, conv.stretches, strict=True))
         shape = ordered_by(self.order, (conv.batch, conv.channels[1], *pairs))

@@ -116,7 +116,7 @@ class _Fuzzing:
         try:
             while (seed := self._seed()) is not None:
                 self._note(seed, worker.ask(None, seed), worker)
-        except BaseException as error:
+        except BaseException as error:  # raised by the thread that waits for this one
             if not self._stopped:
                 self.error = error
         finally:

@@ -200,9 +200,10 @@ def _add_meaning(base: RuleBase, declared: set[str], text: str, file: str, line:
     def wrong(why: str) -> RuleError:
         return RuleError(f"{file}:{line}: {why}; a meaning is written ';= (relation columns...) := formula'")
 
-    if text.count("(") != text.count(")"):
+    opened = text.count("(")
+    if opened != text.count(")"):
         raise wrong("parentheses don't match")
-    if max(accumulate((c == "(") - (c == ")") for c in text), default=0) > _DEEPEST:
+    if opened > _DEEPEST and max(accumulate((c == "(") - (c == ")") for c in text)) > _DEEPEST:
         raise wrong(f"parentheses in more than {_DEEPEST} others")
     forms = parse(text)
     if len(forms) != 3 or forms[1] != ":=" or isinstance(forms[0], str):

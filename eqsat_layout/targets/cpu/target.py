@@ -34,7 +34,6 @@ from eqsat_layout.targets.cpu.machine import EXACT, CpuMachine, machine_of
 from eqsat_layout.targets.executable import Executable
 from eqsat_layout.targets.protocol import Target, Workload
 from eqsat_layout.targets.registry import parsed
-from eqsat_layout.targets.version import source_digest
 from eqsat_layout.tir.computation import Computation
 
 _BLOCKS: Final = (4, 8, 16)
@@ -81,9 +80,9 @@ class CpuTarget(Target):
         return " ".join((self.kind, triple.split("-")[0], str(attrs.get("mcpu", "generic")), features, cpu, threads))
 
     @property
-    def version(self) -> str:
-        """The version of the schedules and passes."""
-        return source_digest(_KERNELS)
+    def code(self) -> str:
+        """The schedules and passes."""
+        return _KERNELS
 
     @property
     def cache_bytes(self) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 import tvm
 from tvm import tirx
 
-from eqsat_layout.tir.structural import nodes_of, substitute
+from eqsat_layout.tir.structural import items_of, nodes_of, substitute
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class StageAccess:
     @cached_property
     def shape(self) -> tuple[int | None, ...]:
         """Extents of the buffer; ``None`` where symbolic."""
-        return tuple(as_int(e) for e in self.buffer.ty.shape)
+        return tuple(map(as_int, items_of(self.buffer.ty.shape)))
 
     @cached_property
     def element_bytes(self) -> int:

@@ -15,7 +15,7 @@ from tvm import s_tir, tirx
 
 from eqsat_layout.targets.schedules.accesses import StageAccess, StageAxis, as_int
 from eqsat_layout.targets.schedules.math_functions import small_exponent
-from eqsat_layout.tir.structural import nodes_of, walk
+from eqsat_layout.tir.structural import items_of, nodes_of, walk
 
 _COSTLY = ("exp", "log", "tanh", "erf", "sigmoid", "pow", "sin", "cos", "tan", "atan", "sqrt", "rsqrt", "call_extern")
 
@@ -41,7 +41,7 @@ def facts_of(block: Any) -> BlockFacts:
     """The facts of an ``SBlock``."""
     axes = tuple(
         StageAxis(iv.var, as_int(iv.dom.extent), int(iv.iter_type) == tirx.IterVar.CommReduce)
-        for iv in list(block.iter_vars)
+        for iv in items_of(block.iter_vars)
     )
     stores: list[StageAccess] = []
     loads: list[StageAccess] = []
@@ -49,10 +49,10 @@ def facts_of(block: Any) -> BlockFacts:
     conditions: list[Any] = []
 
     def on_store(node: Any) -> None:
-        stores.append(StageAccess(node.buffer, tuple(node.indices)))
+        stores.append(StageAccess(node.buffer, items_of(node.indices)))
 
     def on_load(node: Any) -> None:
-        loads.append(StageAccess(node.source, tuple(node.indices)))
+        loads.append(StageAccess(node.source, items_of(node.indices)))
 
     def on_call(node: Any) -> None:
         calls.append(node)
@@ -98,7 +98,7 @@ def is_one_to_one(outermost: Any, block: Any, loops: int) -> bool:
         return False
     return all(
         value.same_as(node.loop_var) and as_int(node.extent) == axis.extent and as_int(node.min) == 0
-        for value, node, axis in zip(list(realize.iter_values), nodes, facts_of(block).axes, strict=True)
+        for value, node, axis in zip(items_of(realize.iter_values), nodes, facts_of(block).axes, strict=True)
     )
 
 

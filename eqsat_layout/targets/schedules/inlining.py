@@ -28,7 +28,7 @@ def inline_producers(sch: Any, may_inline: Callable[[Stage, Sequence[Stage]], bo
         stage = stage_of(sch, block)
         if not stage.simple or stage.is_reduction or is_parameter(sch, stage):
             continue
-        if has_long_indices(sch.get(block).body):
+        if has_long_indices(lookups.get(sch, block).body):
             continue
         readers = [stage_of(sch, reader) for reader in lookups.get_consumers(sch, block)]
         if readers and may_inline(stage, readers) and not _is_made_once(sch, stage, readers):

@@ -22,7 +22,7 @@ from eqsat_layout.targets.schedules import lookups
 from eqsat_layout.targets.schedules.accesses import StageAccess, StageAxis, as_int, depends_on, moved_by
 from eqsat_layout.targets.schedules.block_facts import facts_of, is_one_to_one
 from eqsat_layout.targets.schedules.conditions import change_of
-from eqsat_layout.tir.structural import nodes_of, structural_map
+from eqsat_layout.tir.structural import items_of, nodes_of, structural_map
 
 ROOT = "root"
 """The name that TVM gives to the block around all others."""
@@ -152,7 +152,7 @@ class Stage:
     def has_window(self) -> bool:
         """An index moves along an axis of the result and along one that is reduced."""
         moving = [axis for axis in self.axes if axis.extent != 1]
-        indices = [StageAccess(load.buffer, (index,)) for load in self.loads for index in load.indices]
+        indices = [StageAccess(load.buffer, (index,)) for load in self.loads for index in items_of(load.indices)]
         return any(len({axis.reduce for axis in moving if index.uses(axis.var)}) > 1 for index in indices)
 
     def within(self, extents: Sequence[int]) -> Stage:
@@ -229,6 +229,12 @@ def divisors(number: int, limit: int) -> Sequence[int]:
     return (*small, *(d for d in large if d <= limit))
 
 
+def has_reduction(func: Any) -> bool:
+    """Some block of ``func`` reduces over an axis."""
+    blocks = nodes_of(func.body, s_tir.SBlock)
+    return any(int(axis.iter_type) == tirx.IterVar.CommReduce for block in blocks for axis in items_of(block.iter_vars))
+
+
 def new_schedule(func: Any) -> Any:
     """A schedule over ``func`` as ``main``: indices simplified by the extents of axes, every block with its own name.
 
@@ -263,17 +269,21 @@ def _with_own_names(body: Any) -> Any:
 
 def _with_simple_indices(block: Any) -> Any:
     analyzer = tvm.sym.Analyzer()
-    axes = [axis for axis in block.iter_vars if as_int(axis.dom.extent) != 1]  # those stay in indices, for all to see
+    axes = [
+        axis for axis in items_of(block.iter_vars) if as_int(axis.dom.extent) != 1
+    ]  # those stay in indices, for all to see
     if not axes:
         return block
     for axis in axes:
         analyzer.bind(axis.var, axis.dom)
 
     def on_load(load: Any) -> Any:
-        return tirx.BufferLoad(load.source, [analyzer.simplify(index) for index in load.indices])
+        return tirx.BufferLoad(load.source, [analyzer.simplify(index) for index in items_of(load.indices)])
 
     def on_store(store: Any) -> Any:
-        return tirx.BufferStore(store.buffer, store.value, [analyzer.simplify(index) for index in store.indices])
+        return tirx.BufferStore(
+            store.buffer, store.value, [analyzer.simplify(index) for index in items_of(store.indices)]
+        )
 
     def on_range(region: Any) -> Any:
         return tvm.ir.Range.from_min_extent(analyzer.simplify(region.min), region.extent)

@@ -75,6 +75,21 @@ def error(call: Any, params: list[Any], algorithm: Any) -> float | None:
     return float(np.max(np.abs(wanted - got)) / np.max(np.abs(wanted)))
 
 
+@pytest.mark.parametrize("name", ["transposed", "transposed in planes", "col2im"])
+def test_transposed_products_of_halves_that_are_added_up_in_single_precision(name: str) -> None:
+    """As ``precision=`` makes them: they kept their zeros, and took 85 times as long on a GPU by the model."""
+    x, w = (relax.Var(n, relax.TensorType(s, "float16")) for n, s in (("x", (1, 6, 5, 4)), ("w", (6, 3, 4, 4))))
+    call = relax.BlockBuilder().normalize(
+        op.nn.conv2d_transpose(x, w, strides=(2, 2), padding=(1, 1), out_dtype="float32")
+    )
+    other = next(one for one in ALGORITHMS if one.name == name).of(recognised(call))
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal([int(e) for e in p.ty.shape]).astype("float16") for p in (x, w)]
+    wanted, got = (run(mod, arrays) for mod in (module_of(call, [x, w]), other))
+    assert str(got.dtype) == "float32"
+    np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize(("tile", "window"), [(2, 3), (4, 3), (3, 2), (3, 4), (2, 5), (4, 5), (2, 7)])
 def test_the_matrices_filter(tile: int, window: int) -> None:
     rng = np.random.default_rng(tile)

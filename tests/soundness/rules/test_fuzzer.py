@@ -111,6 +111,7 @@ def test_a_meaning_of_ones_own_is_checked(tmp_path: Path) -> None:
         (";= (mine x y) := (= x x)", "'mine' has 1 columns"),
         (";= (mine x) (= x x)", "can't read this"),
         (";= (mine x) := (= x x", "parentheses don't match"),
+        (";= (mine x) := " + "(not " * 51 + "(= x x)" + ")" * 51, "parentheses in more than 50 others"),
     ],
 )
 def test_a_malformed_meaning_is_refused(tmp_path: Path, line: str, message: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from targets.cuda.running import Kernels, in_double_precision, inputs_of, needs_
 from targets.cuda.simulating import check
 from targets.cuda.test_products import TOLERANCES, small
 from targets.device_cases import SIZE, chain
+from tvm.relax import op
 
 from eqsat_layout.soundness.cuda import KernelFault
 from eqsat_layout.soundness.cuda.driver import simulated
@@ -57,6 +59,17 @@ def test_residuals_are_loaded_ahead_of_the_stores(dtype: str) -> None:
             [n for n, line in enumerate(lines) if text in line] for text in ("residual_ptr + ", "(d_ptr + ")
         )
         assert max(loads[: len(loads) // 2]) < min(stores), "those of the first of two bands"
+
+
+def test_residuals_that_do_not_lie_together_are_loaded_one_by_one() -> None:
+    """As after channels took turns: eight halves from eight places became a vector that no compiler takes."""
+
+    def body(builder: Any, x: Any, w: Any, residual: Any) -> Any:
+        turned = builder.emit(op.permute_dims(builder.emit(op.reshape(residual, (16, 4, 8))), [0, 2, 1]))
+        return builder.emit(op.add(builder.emit(op.matmul(x, w)), builder.emit(op.reshape(turned, (16, 32)))))
+
+    made = check(program(body, (16, 16), (16, 32), (16, 32), dtype="float16"), H100)
+    assert any("_ahead" in source for source in made.sources.values())
 
 
 def test_older_machines_have_none() -> None:

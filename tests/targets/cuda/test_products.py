@@ -22,6 +22,7 @@ from targets.cuda.running import (
     relative_error,
     result_of,
 )
+from tvm import te, tirx
 
 from eqsat_layout.errors import Refused
 from eqsat_layout.soundness.cuda import KernelFault
@@ -243,3 +244,38 @@ def test_parts_of_a_sum_without_a_fence_are_a_race() -> None:
     kernels.sources[name] = re.sub(r'"fence\.acq_rel\.gpu;"', '""', source)
     with pytest.raises(KernelFault, match="another block wrote"):
         result_of(kernels, inputs_of(func))
+
+
+def test_places_of_a_transposed_convolution_are_two_axes() -> None:
+    """Of ``h // 2`` and ``h % 2`` the weights know one only: else each place of the result was a product of its own."""
+
+    def places(dtype: str, sums: str, result: str) -> Any:
+        x, w = te.placeholder((9, 16), dtype, name="x"), te.placeholder((2, 2, 16, 24), dtype, name="w")
+        r, c = te.reduce_axis((0, 2), "r"), te.reduce_axis((0, 16), "c")
+
+        def element(h: Any, o: Any) -> Any:
+            return te.sum(
+                x[h // 2 + h % 2 + r, c].astype(sums) * w[tirx.floormod(h, 2), r, c, o].astype(sums), axis=[r, c]
+            )
+
+        return te.create_prim_func([x, w, te.compute((14, 24), element, name="y")])
+
+    product = product_of(places("float16", "float32", "float32"))
+    assert [int(group.extent) for group in (product.batch, product.rows, product.columns)] == [2, 7, 24]
+    check(places, small("float16"))
+
+
+def test_batches_that_became_channels_are_batches_again() -> None:
+    """As in front of a norm of instances: the size that sets most axes apart is taken, not the least."""
+
+    def folded(dtype: str, sums: str, result: str) -> Any:
+        x, w = te.placeholder((3, 8, 32), dtype, name="x"), te.placeholder((2, 32, 8), dtype, name="w")
+        c = te.reduce_axis((0, 32), "c")
+
+        def element(o: Any, p: Any) -> Any:
+            return te.sum(x[o // 16, p, c].astype(sums) * w[o % 16 // 8, c, o % 8].astype(sums), axis=[c])
+
+        return te.create_prim_func([x, w, te.compute((48, 8), element, name="y")])
+
+    product = product_of(folded("float16", "float32", "float32"))
+    assert sorted(int(group.extent) for group in (product.batch, product.rows, product.columns)) == [1, 16, 24]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from programs import program
+from programs import constant, program
 from targets.cuda.cases import Case, conv, matmul
 from targets.cuda.running import H100, Kernels, in_double_precision, inputs_of, relative_error, result_of
 from targets.cuda.simulating import check
@@ -106,3 +106,14 @@ def test_places_that_are_numbered_through_are_rows_and_columns() -> None:
     arrays = inputs_of(func)
     twin = numbered_through("float64", "float64", "float64")
     assert relative_error(result_of(kernels, arrays), in_double_precision(twin, arrays)) < TOLERANCES["float16"]
+
+
+def test_what_another_kernel_made_is_added_where_launches_overlap() -> None:
+    """As in ConvMixer: registers that it is loaded to ahead were named, and nothing made room for them."""
+
+    def body(builder: Any, x: Any) -> Any:
+        first = builder.emit(op.nn.max_pool2d(x, (3, 3), padding=(1, 1), layout="NHWC"))
+        y = builder.emit(op.nn.conv2d(first, constant(16, 1, 3, 3), padding=1, groups=16, data_layout="NHWC"))
+        return builder.emit(op.add(builder.emit(op.nn.relu(y)), first))
+
+    check(program(body, (1, 8, 8, 16)), {"kind": "cuda", "arch": "sm_90"})

@@ -42,10 +42,6 @@ class Rows:
         """Those, and along the axes that all rows of a task share."""
         return self.product.fixed_places | self.product.batch.at(at.batch) | self.places(row)
 
-    def number(self, at: Task, row: Any) -> Any:
-        """Of a row of the chunk among all; the last one again for those that are too many."""
-        return tirx.min(at.first + row, self.loops.number(self.product.rows.extent - 1))
-
     def vector(self, at: Task, block: Any) -> Any:
         """The first vector of steps of a block."""
         return (at.piece * self.blocks + block) * self.product.numbers.vectors
@@ -122,10 +118,41 @@ class DataInPlace:
 
 
 @dataclass(frozen=True)
-class DataInImage:
-    """Tiles of the pixels of an image, which is cut into parts once, with its border."""
+class _Cut:
+    """Tiles of what is cut into parts first, in which every row is there once."""
 
     rows: Rows
+
+    def number(self, at: Task, row: Any) -> Any:
+        """See :class:`TilesOfData`; the last one again for those that are too many."""
+        return tirx.min(at.first + row, self.rows.loops.number(self.rows.product.rows.extent - 1))
+
+    def results(self, count: Any) -> Any:
+        """See :class:`TilesOfData`."""
+        return count
+
+    @cached_property
+    def _vector(self) -> Any:
+        return tirx.decl_buffer((LANES,), self.rows.product.numbers.dtype, "vector", scope="local")
+
+    def _parts(self, buffer: Any, place: Callable[[int, Any], list[Any]]) -> list[Any]:
+        """The parts of the vector in ``buffer``; ``place`` of a part and a lane."""
+        numbers, loops = self.rows.product.numbers, self.rows.loops
+
+        def stored(number: int) -> Callable[[Any], Any]:
+            def store(lane: Any) -> Any:
+                bits = numbers.part(tirx.BufferLoad(self._vector, [lane]), number)
+                return tirx.BufferStore(buffer, bits, place(number, lane))
+
+            return store
+
+        return [loops.vectors(stored(number)) for number in range(numbers.parts)]
+
+
+@dataclass(frozen=True)
+class DataInImage(_Cut):
+    """Tiles of the pixels of an image, which is cut once, with its border."""
+
     image: Image
 
     @property
@@ -143,10 +170,6 @@ class DataInImage:
         numbers, image = self.rows.product.numbers, self.image
         count = image.lines(self.rows.pairs * BLOCK_ROWS) * image.line
         return tirx.decl_buffer((numbers.parts, count, image.channels.extent), numbers.part_dtype, "pixels")
-
-    @cached_property
-    def _vector(self) -> Any:
-        return tirx.decl_buffer((LANES,), self.rows.product.numbers.dtype, "vector", scope="local")
 
     def first(self, at: Task, pairs: Any) -> list[Any]:
         """See :class:`TilesOfData`."""
@@ -173,14 +196,6 @@ class DataInImage:
             register, self._pixels, place, image.channels.extent * rows.product.numbers.part_bytes
         )
 
-    def number(self, at: Task, row: Any) -> Any:
-        """See :class:`TilesOfData`."""
-        return self.rows.number(at, row)
-
-    def results(self, count: Any) -> Any:
-        """See :class:`TilesOfData`."""
-        return count
-
     def _cut(self, at: Task, start: Any, pixel: Any, vector: Any) -> Any:
         """The parts of a vector of channels of a pixel."""
         product, image, loops = self.rows.product, self.image, self.rows.loops
@@ -190,21 +205,15 @@ class DataInImage:
             found = substitute(product.data.value, places | image.channels.at_run(vector, lane))
             return tirx.BufferStore(self._vector, found, [lane])
 
-        def stored(number: int) -> Callable[[Any], Any]:
-            def store(lane: Any) -> Any:
-                bits = product.numbers.part(tirx.BufferLoad(self._vector, [lane]), number)
-                return tirx.BufferStore(self._pixels, bits, [loops.number(number), pixel, vector * LANES + lane])
+        def place(number: int, lane: Any) -> list[Any]:
+            return [loops.number(number), pixel, vector * LANES + lane]
 
-            return store
-
-        return sequence([loops.vectors(value), *(loops.vectors(stored(n)) for n in range(product.numbers.parts))])
+        return sequence([loops.vectors(value), *self._parts(self._pixels, place)])
 
 
 @dataclass(frozen=True)
-class CutData:
+class CutData(_Cut):
     """Tiles that are cut for every step, so that what several windows read is cut several times."""
-
-    rows: Rows
 
     @property
     def buffers(self) -> Sequence[Any]:
@@ -221,10 +230,6 @@ class CutData:
         rows, numbers = self.rows, self.rows.product.numbers
         shape = (rows.pairs, rows.blocks, numbers.parts, TILES, matrix_unit.ROWS, numbers.steps)
         return tirx.decl_buffer(shape, numbers.part_dtype, "parts")
-
-    @cached_property
-    def _vector(self) -> Any:
-        return tirx.decl_buffer((LANES,), self.rows.product.numbers.dtype, "vector", scope="local")
 
     def first(self, at: Task, pairs: Any) -> list[Any]:
         """See :class:`TilesOfData`."""
@@ -252,14 +257,6 @@ class CutData:
         place = [pair, block, *map(self.rows.loops.number, (part, row, 0, 0))]
         return matrix_unit.loaded(register, self._tiles, place)
 
-    def number(self, at: Task, row: Any) -> Any:
-        """See :class:`TilesOfData`."""
-        return self.rows.number(at, row)
-
-    def results(self, count: Any) -> Any:
-        """See :class:`TilesOfData`."""
-        return count
-
     def _cut(self, at: Task, pair: Any, block: Any, row: Any) -> Any:
         """The parts of one row of a block."""
         product, loops = self.rows.product, self.rows.loops
@@ -282,15 +279,10 @@ class CutData:
 
                 return store
 
-            def stored(number: int) -> Callable[[Any], Any]:
-                def store(lane: Any) -> Any:
-                    bits = numbers.part(tirx.BufferLoad(self._vector, [lane]), number)
-                    place = [pair, block, loops.number(number), tile, line, lane + which * LANES]
-                    return tirx.BufferStore(self._tiles, bits, place)
-
-                return store
+            def place(number: int, lane: Any) -> list[Any]:
+                return [pair, block, loops.number(number), tile, line, lane + which * LANES]
 
             runs = [loops.loop(steps.lanes, value(n), tirx.ForKind.VECTORIZED) for n in range(steps.runs_of_vector)]
-            return [*runs, *(loops.vectors(stored(number)) for number in range(numbers.parts))]
+            return [*runs, *self._parts(self._tiles, place)]
 
         return sequence([statement for which in range(numbers.vectors) for statement in vector(which)])

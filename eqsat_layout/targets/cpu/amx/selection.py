@@ -19,7 +19,7 @@ from eqsat_layout.targets.cpu.model.chain_model import ChainModel
 from eqsat_layout.targets.schedules.attempts import unless_refused
 from eqsat_layout.targets.schedules.epilogues import align_epilogues, epilogue_of, is_in_place
 from eqsat_layout.targets.schedules.inlining import inline_producers, stays_small
-from eqsat_layout.targets.schedules.stages import Stage, new_schedule, stages_of
+from eqsat_layout.targets.schedules.stages import Stage, has_reduction, new_schedule, stages_of
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,8 @@ def split_product(func: Any, machine: CpuMachine, signed: str | None = None) -> 
 
 
 def _product_of(func: Any, machine: CpuMachine, signed: str | None) -> SplitProduct | None:
+    if not has_reduction(func):  # before anything is inlined, which takes long in kernels of many stages
+        return None
     sch = inline_producers(new_schedule(func), _may_inline)
     sch = align_epilogues(new_schedule(sch.mod["main"]))
     first, *others = stages_of(sch)

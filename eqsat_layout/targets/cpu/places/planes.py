@@ -19,7 +19,7 @@ from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.register_tiles import any_tile_cycles
 from eqsat_layout.targets.schedules.accesses import as_int, depends_on
-from eqsat_layout.targets.schedules.stages import Stage, new_schedule, stages_of
+from eqsat_layout.targets.schedules.stages import Stage, has_reduction, new_schedule, stages_of
 from eqsat_layout.tir.blocks import block_of, function_over, statements_of, store_of, storing_block, with_accesses
 from eqsat_layout.tir.structural import nodes_of, structural_map, substitute
 
@@ -66,6 +66,8 @@ class Planes:
 
 def planes_as_rows(func: Any, machine: CpuMachine) -> Planes:
     """Refused where there is no such reduction, or its vectors are no better so."""
+    if not has_reduction(func):
+        raise Refused("no reduction")
     stages = stages_of(new_schedule(func))
     sums = [stage for stage in stages if stage.simple and stage.is_plain and stage.is_reduction]
     if len(sums) != 1:

@@ -17,6 +17,7 @@ from tvm import tirx
 from eqsat_layout.targets.cuda.dependent_launch import constants_of, overlaps
 from eqsat_layout.targets.cuda.kernels.operands import choice
 from eqsat_layout.targets.cuda.kernels.products import Product
+from eqsat_layout.targets.cuda.kernels.runs import in_runs
 from eqsat_layout.targets.cuda.kernels.statements import at, kept, local, sequence, vectorized
 from eqsat_layout.tir.structural import nodes_of, structural_map
 
@@ -28,12 +29,14 @@ Indices = Callable[[Sequence[Any], Any], list[Any]]
 
 
 class LoadedAhead:
-    """Of ``turns`` runs of ``run`` elements. ``value``: of the store; :attr:`place` is that in the registers."""
+    """Of ``turns`` runs of ``run`` elements, nothing where there are none. ``value``: of the store; :attr:`place` is
+    that in the registers."""
 
     def __init__(self, product: Product, run: int, turns: int) -> None:
-        self.value, self.place = product.store.value, tirx.Var("place", "int32")
+        self.value, self.place, self._product = product.store.value, tirx.Var("place", "int32"), product
         self._run, self._registers = run, list[tuple[Any, Any]]()
-        if not overlaps(product.func) or any(choice(node) for node in nodes_of(self.value, tirx.Select, tvm.ir.Call)):
+        may_choose = any(choice(node) for node in nodes_of(self.value, tirx.Select, tvm.ir.Call))
+        if not turns or may_choose or not overlaps(product.func):
             return
         known = constants_of(product.func)
 
@@ -58,8 +61,7 @@ class LoadedAhead:
             return None
 
         def copies(load: Any, registers: Any) -> Any:
-            size = tvm.DataType(str(load.ty.dtype)).bits // 8
-            lanes = max(1, min(self._run, _LOADED // max(1, size)))
+            lanes = self._together(load)
 
             def some(start: int) -> Any:
                 def one(lane: Any) -> Any:
@@ -71,3 +73,11 @@ class LoadedAhead:
             return sequence(map(some, range(0, self._run, lanes)))
 
         return sequence(copies(load, registers) for load, registers in self._registers)
+
+    def _together(self, load: Any) -> int:
+        """Elements of a run that one load takes: 1 where they don't lie together, as of channels that take turns."""
+        lanes = max(1, min(self._run, _LOADED * 8 // int(tvm.DataType(str(load.ty.dtype)).bits)))
+        product = self._product
+        while lanes > 1 and not in_runs(load.source, list(load.indices), product.columns, lanes, product.fixed):
+            lanes //= 2
+        return lanes

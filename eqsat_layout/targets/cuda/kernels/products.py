@@ -245,21 +245,31 @@ def _groups(spatial: Sequence[Axis], reduced: Sequence[Axis], factors: Factors) 
 
 
 def _with_groups_apart(spatial: Sequence[Axis], factors: Factors, store: Any) -> tuple[list[Axis], Factors, Any]:
-    """Where a factor depends on an axis only by its block (``o // 16``), blocks and places in them are two axes."""
+    """Where a factor depends on an axis only by its block (``o // 16``) or only by the place in it, as weights of a
+    transposed convolution do, these are two axes."""
     done: list[Axis] = []
     for axis in spatial:
         extent = as_int(axis.extent) or 0
-        sizes = {_divisor(node, axis) for one in factors for node in nodes_of(one.value, tirx.FloorDiv)}
-        for size in sorted(size for size in sizes if 1 < size < extent and extent % size == 0):
-            axes = _two_of(axis, size)
-            apart = [Operand(_in_place_of(one.value, axis, axes)) for one in factors]
-            if sum(one.uses(axes[1]) for one in apart) == 1:
-                factors, store = (apart[0], apart[1]), _in_place_of(store, axis, axes)
-                done += axes
-                break
-        else:
+        nodes = [node for one in factors for node in nodes_of(one.value, tirx.FloorDiv, tirx.FloorMod)]
+        sizes = {_divisor(node, axis) for node in nodes} if all(one.uses(axis) for one in factors) else set()
+        splits = [_Split(axis, size, factors) for size in sorted(sizes) if 1 < size < extent and extent % size == 0]
+        best = max(splits, key=lambda split: split.gained, default=None)
+        if best is None or not best.gained:
             done.append(axis)
+        else:
+            factors, store = best.factors, _in_place_of(store, axis, best.axes)
+            done += best.axes
     return done, factors, store
+
+
+class _Split:
+    """An axis as blocks of ``size`` and places in them. ``gained``: on how many of these one factor alone depends."""
+
+    def __init__(self, axis: Axis, size: int, factors: Factors) -> None:
+        self.axes = _two_of(axis, size)
+        left, right = (Operand(_in_place_of(one.value, axis, self.axes)) for one in factors)
+        self.factors = (left, right)
+        self.gained = sum(left.uses(part) != right.uses(part) for part in self.axes)
 
 
 def with_places_apart(product: Product) -> Product:

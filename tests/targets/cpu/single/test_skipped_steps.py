@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 import tvm
 from tvm import te, tirx
+from tvm.script import tirx as T
 
 from eqsat_layout.targets.cpu.build import build_scheduled
 from eqsat_layout.targets.cpu.machine import PRESETS
 from eqsat_layout.targets.cpu.schedule import schedule_primfunc
+from eqsat_layout.targets.cpu.single.skipped_steps import skip_zero_steps
 from eqsat_layout.targets.cpu.target import normalize_target
 from eqsat_layout.tir.intrinsics import is_choice
 from eqsat_layout.tir.structural import nodes_of
@@ -56,3 +58,24 @@ def test_borders_of_depthwise_windows_are_branched_around(window: int, stride: i
     padded = np.pad(data, ((around, around), (around, around), (0, 0)))
     views = np.lib.stride_tricks.sliding_window_view(padded, (window, window), axis=(0, 1))[::stride, ::stride]
     np.testing.assert_allclose(got.numpy(), np.einsum("hwcyx,yxc->hwc", views, weights), rtol=1e-5, atol=1e-5)
+
+
+@T.prim_func(private=True, s_tir=True)
+def bordered_in_lanes(a: T.Buffer((EXTENT, CHANNELS), "float32"), b: T.Buffer((CHANNELS,), "float32")):  # type: ignore[no-untyped-def, valid-type]
+    for i in range(EXTENT):
+        for c in T.vectorized(CHANNELS):
+            with T.sblock("sum"):
+                vi, vc = T.axis.remap("RS", [i, c])
+                b[vc] = b[vc] + T.if_then_else(vi < 4 and vc < 10, a[vi, vc], T.float32(0))
+
+
+def test_a_border_within_vectors_stays_a_condition_of_their_elements() -> None:
+    skipping = skip_zero_steps(bordered_in_lanes)
+    (branch,) = nodes_of(skipping.body, tirx.IfThenElse)
+    assert not nodes_of(branch.condition, tirx.And)
+    data = np.random.default_rng(0).uniform(-1, 1, (EXTENT, CHANNELS)).astype("float32")
+    got = tvm.runtime.tensor(np.zeros(CHANNELS, "float32"))
+    built = build_scheduled(tvm.IRModule({"main": skipping.with_attr("global_symbol", "main")}), normalize_target())
+    built["main"](tvm.runtime.tensor(data), got)
+    wanted = np.where(np.arange(CHANNELS) < 10, data[:4].sum(axis=0), 0)
+    np.testing.assert_allclose(got.numpy(), wanted, rtol=1e-5, atol=1e-5)
