@@ -85,17 +85,11 @@ def _foreign(value: Any, spec: TensorSpec, alignment: int) -> Any:
         for make in ("resolve_neg", "contiguous"):
             value = getattr(value, make)() if hasattr(value, make) else value
         tensor = tvm_ffi.from_dlpack(value, require_alignment=1, require_contiguous=True)
-<<<<<<< HEAD
-    except (RuntimeError, ValueError, TypeError, BufferError) as error:
-        raise InputError(
-            f"input {spec.name!r}: expected {spec}, got what DLPack can't give: {said_by(error)}"
-        ) from error
-=======
     except InputError:
         raise
     except (RuntimeError, ValueError, TypeError, BufferError) as error:  # of torch's, or another library's
-        raise InputError(f"input {spec.name!r}: expected {spec}, got what DLPack can't give: {error}") from error
->>>>>>> 4c48788547a417e5c1c6b47c40bc7310731c6995
+        said = f"got what DLPack can't give: {said_by(error)}"
+        raise InputError(f"input {spec.name!r}: expected {spec}, {said}") from error
     shape = tuple(map(int, tensor.shape))
     _check_dtype(str(tensor.dtype), shape, spec)
     if not math.prod(shape):  # whatever its strides are, which kernels look at
