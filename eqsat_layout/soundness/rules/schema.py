@@ -196,12 +196,13 @@ def drawn(
     attributes: dict[str, Any] = {}
     places: dict[str, tuple[int, ...]] = {}
     several: set[str] = set()
-    for parameter in found:
+    for number, parameter in enumerate(found):
         if not parameter.is_tensor:
             is_kept = parameter.name in kept and draw.may_be(parameter, kept[parameter.name])
             attributes[parameter.name] = kept[parameter.name] if is_kept else draw.attribute(parameter)
             continue
-        at = (len(types), len(types) + 1) if parameter.is_list else (len(types),)
+        several_are = len(known) - len(types) - sum(p.is_tensor for p in found[number + 1 :]) if exact else 2
+        at = tuple(range(len(types), len(types) + (max(1, several_are) if parameter.is_list else 1)))
         if at[-1] >= len(known) if exact else parameter.default is None and rng.random() < 0.5:
             attributes[parameter.name] = None
             continue
