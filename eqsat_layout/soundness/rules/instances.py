@@ -134,12 +134,14 @@ def _telling(
     """What is solved, and few of those that say little: those of which the rule claims something, and others."""
     kept: list[Instance] = []
     others: list[Instance] = []
+    draws = solver.draws
     for instance in iter(solver.solve, None):
         is_kept = promise is None or promise.is_kept(solver.told, solver.types)
         may_be_twins = is_kept and len(others) > len(kept)
         if rng.random() < IDLE or not _is_idle(instance, may_be_twins=may_be_twins):
             (kept if is_kept else others).append(instance)
-        if len(kept) >= count or len(others) >= PATIENCE * count:
+        is_late = solver.draws < (1 - 1 / PATIENCE) * draws
+        if len(kept) >= (count / CHOICE if is_late else count) or len(others) >= PATIENCE * count:
             break
     return kept, others[:count]
 

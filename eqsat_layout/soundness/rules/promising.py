@@ -62,6 +62,7 @@ class Promise:
         self._builders = base.builders
         self._guards = [fact for fact in rule.body if isinstance(fact, tuple) and fact[0] in _COMPARED]
         self._claims = [a for a in rule.actions if isinstance(a, tuple) and a[0] in ("becomes", "may-become")]
+        self._known: dict[Any, bool] = {}
         self.numbers = tuple(dict.fromkeys(self._beside(rule)))
         """Those that its guards speak of, and those next to them."""
 
@@ -79,6 +80,12 @@ class Promise:
 
     def is_kept(self, told: Told, types: Types) -> bool:
         """Whether the rule claims something of an instance, as far as can be told without running it."""
+        key = repr(sorted(told.items(), key=lambda one: one[0])), repr(sorted(types.items(), key=lambda one: one[0]))
+        if key not in self._known:
+            self._known[key] = self._claims_something(told, types)
+        return self._known[key]
+
+    def _claims_something(self, told: Told, types: Types) -> bool:
         return all(self._passes(guard, told) for guard in self._guards) and all(
             self._is_made(claim, told, types) for claim in self._claims
         )

@@ -15,7 +15,7 @@ from typing import Any
 from eqsat_layout.egraph.expressions import Expr, is_variable
 from eqsat_layout.graph.borders import Part
 from eqsat_layout.graph.graph import TensorType
-from eqsat_layout.graph.op_calls import attributes_of, parameters
+from eqsat_layout.graph.op_calls import parameters
 from eqsat_layout.soundness.rules.call_search import nearer_type
 from eqsat_layout.soundness.rules.draws import DTYPES
 from eqsat_layout.soundness.rules.fitting_parts import KINDS, FittingParts, MisfitError, Shape, Type, taken
@@ -92,7 +92,7 @@ class Solver:
             names = [(name, value) for name, value in said if isinstance(value, str) and is_variable(value)]
             call = self._calls.get(key)
             if names and isinstance(call, OpCall):
-                known = attributes_of(call.build(*call.variables)) or {}
+                known = call.attributes_told
                 found.update((value, known[name]) for name, value in names if name in known)
         return found
 
