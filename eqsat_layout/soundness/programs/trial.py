@@ -58,9 +58,14 @@ def is_device(target: Any) -> bool:
     return target not in (None, EXACTLY)
 
 
+def is_of_bytes(seed: int) -> bool:
+    """Most steps of that seed's program are products of bytes."""
+    return seed % BYTES_EVERY == BYTES_EVERY - 1
+
+
 def program_of(choices: Choices, seed: int, target: Any = None) -> RandomProgram:
     """The program that is tried for a seed and a target: one in so many is a quantised network."""
-    return make_program(choices, known_sizes=is_device(target), of_bytes=seed % BYTES_EVERY == BYTES_EVERY - 1)
+    return make_program(choices, known_sizes=is_device(target), of_bytes=is_of_bytes(seed))
 
 
 Optimizer = Callable[..., Any]
