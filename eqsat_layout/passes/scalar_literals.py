@@ -83,7 +83,7 @@ class _Writer(relax.PyExprMutator):  # type: ignore[misc]
 
 def _integer(arg: Any) -> Any:
     data = _scalar(arg)
-    is_integer = data is not None and str(data.dtype).startswith("int")
+    is_integer = data is not None and str(data.dtype).startswith(("int", "uint"))
     return tirx.IntImm(str(data.dtype), int(data.numpy())) if is_integer else None
 
 

@@ -20,11 +20,13 @@ from eqsat_layout.passes.scalar_literals import with_floats, with_integers
 from eqsat_layout.passes.wide_floats import in_single_precision
 from eqsat_layout.targets.cpu.build import Build
 from eqsat_layout.targets.cpu.chains.join_calls import join_chains
+from eqsat_layout.targets.cpu.chains.maxima_of_bytes import maxima_of_bytes
 from eqsat_layout.targets.cpu.chains.read_often import keep_what_is_read_often
 from eqsat_layout.targets.cpu.chains.widened_late import widened_late
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.places.concats_in_place import concat_in_place
 from eqsat_layout.targets.cpu.schedule import schedule_module
+from eqsat_layout.tir.structural import with_primfuncs
 
 __all__ = ["Build", "join_calls", "schedule_module"]
 
@@ -43,6 +45,7 @@ def join_calls(mod: tvm.IRModule, machine: CpuMachine, notes: Notes, build: Buil
 
     groups = fuse(with_integers(mod), notes, annotated=annotated, rounded=ROUNDED)
     grouped = with_literals(with_floats(in_single_precision(groups)))
+    grouped = with_primfuncs(grouped, lambda _, func: maxima_of_bytes(func))
     with nullcontext(_mute) if build is None else build.ahead(grouped, notes) as kept:
         joined = join_chains(grouped, machine, notes, kept)
     return concat_in_place(joined)

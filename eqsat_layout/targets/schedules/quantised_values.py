@@ -19,6 +19,8 @@ from eqsat_layout.tir.structural import structural_map, structural_map_outermost
 
 _ROUNDER: Final = 1.5 * 2**23
 """Floats beside this one are whole numbers, halves go to even ones, and its last 8 bits are 0."""
+_MANY: Final = 1024
+"""Zero points are smaller."""
 _BYTES: Final = {"uint8": (0.0, 255.0), "int8": (-128.0, 127.0)}
 
 
@@ -31,7 +33,7 @@ def quantise_in_few_steps(func: Any) -> Any:
 
 @dataclass(frozen=True)
 class _Quantised:
-    """``round(value) + zero``, no less than ``low`` and no more than ``high``. ``zero``: of integers, or None."""
+    """``round(value) + zero``, no less than ``low`` and no more than ``high``. ``zero``: a number, or a byte."""
 
     value: Any
     zero: Any
@@ -41,10 +43,8 @@ class _Quantised:
     @property
     def bounded(self) -> Any:
         """``value`` within what its rounded sum with ``zero`` may be."""
-        low, high = f32(self.low), f32(self.high)
-        if self.zero is not None:
-            zero = self.zero.astype("float32")
-            low, high = low - zero, high - zero
+        zero = f32(self.zero) if isinstance(self.zero, int) else self.zero.astype("float32")
+        low, high = (f32(bound) - zero for bound in (self.low, self.high))
         return tirx.max(tirx.min(self.value, high), low)
 
 
@@ -53,20 +53,18 @@ def _restored(cast: Any) -> Any:
     whole = cast.value
     if str(cast.ty.dtype) != "float32" or str(whole.ty.dtype) != "int32":
         return None
-    byte, zero = (whole.a, whole.b) if isinstance(whole, tirx.Sub) else (whole, None)
+    byte, zero = (whole.a, _zero_point(whole.b)) if isinstance(whole, tirx.Sub) else (whole, 0)
     found = _quantised(byte.value) if isinstance(byte, tirx.Cast) else None
-    if found is None or not _is_same(found.zero, zero):
+    if found is None or zero is None or not _is_same(found.zero, zero):
         return None
     rounded = tirx.round(found.bounded)
     return structural_map_outermost(rounded, (tirx.Cast, _restored))
 
 
 def _is_same(zero: Any, other: Any) -> bool:
-    """Of two zero points, or what is cast to one, whether they are the same."""
-    if zero is None or other is None:
-        return zero is other
-    own = other.value if isinstance(other, tirx.Cast) else other
-    return bool(tvm_ffi.structural_equal(zero, own))
+    if isinstance(zero, int) or isinstance(other, int):
+        return bool(zero == other) if isinstance(zero, int) and isinstance(other, int) else False
+    return bool(tvm_ffi.structural_equal(zero, other))
 
 
 def _rounded(cast: Any) -> Any:
@@ -74,7 +72,8 @@ def _rounded(cast: Any) -> Any:
     if found is None:
         return cast
     bits = tirx.reinterpret("int32", found.bounded + f32(_ROUNDER))
-    return (bits if found.zero is None else bits + found.zero.astype("int32")).astype(str(cast.ty.dtype))
+    zero = tirx.const(found.zero, "int32") if isinstance(found.zero, int) else found.zero.astype("int32")
+    return (bits + zero).astype(str(cast.ty.dtype))
 
 
 def _quantised(cast: Any) -> _Quantised | None:
@@ -89,13 +88,19 @@ def _quantised(cast: Any) -> _Quantised | None:
         value = value.a
     if not (bounds[0] <= low <= high <= bounds[1] and low.is_integer() and high.is_integer()):
         return None
-    for rounded, zero in ((value.a, value.b), (value.b, value.a)) if isinstance(value, tirx.Add) else ((value, None),):
-        if is_call(rounded, "tirx.round") and str(rounded.ty.dtype) == "float32" and _is_zero_point(zero):
-            return _Quantised(rounded.args[0], None if zero is None else zero.value, low, high)
+    for rounded, zero in (
+        ((value.a, value.b), (value.b, value.a)) if isinstance(value, tirx.Add) else ((value, f32(0)),)
+    ):
+        own = _zero_point(zero)
+        if is_call(rounded, "tirx.round") and str(rounded.ty.dtype) == "float32" and own is not None:
+            return _Quantised(rounded.args[0], own, low, high)
     return None
 
 
-def _is_zero_point(zero: Any) -> bool:
-    """None, or a cast of a byte."""
-    is_load = isinstance(zero, tirx.Cast) and isinstance(zero.value, ir.TensorLoad)
-    return zero is None or (is_load and str(zero.value.ty.dtype) in _BYTES)
+def _zero_point(zero: Any) -> Any:
+    """The whole number of a byte that is known, or the byte that is cast; None where ``zero`` is neither."""
+    value = zero.value if isinstance(zero, tirx.Cast) else zero
+    if isinstance(value, (tirx.IntImm, tirx.FloatImm)):
+        return int(value.value) if float(value.value).is_integer() and abs(value.value) < _MANY else None
+    is_byte = isinstance(zero, tirx.Cast) and isinstance(value, ir.TensorLoad) and str(value.ty.dtype) in _BYTES
+    return value if is_byte else None

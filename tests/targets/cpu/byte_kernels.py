@@ -15,13 +15,16 @@ HERE = make_target(None, True)
 
 
 def convolution(channels: int, outputs: int, size: int, taps: int, block: int, border: int = 0, **how: Any) -> Any:
-    """Channels last; weights in blocks of outputs, in which four inputs lie side by side. A border of ``border``."""
-    stride = how.get("stride", 1)
+    """Channels last; weights in blocks of outputs, in which four inputs lie side by side. A border of ``border``.
+
+    ``how``: ``stride``; ``edge`` of so many elements.
+    """
+    stride, width = how.get("stride", 1), how.get("edge", taps // 2)
     data = te.placeholder((1, size, size, channels), "uint8", "data")
     weights = te.placeholder((outputs // block, taps, taps, channels // 4, block, 4), "int8", "weights")
-    edge = [0, taps // 2, taps // 2, 0]
+    edge = [0, width, width, 0]
     padded = topi.nn.pad(data, edge, edge, pad_value=tirx.const(border, "uint8"), name="pad")
-    places = (size + 2 * (taps // 2) - taps) // stride + 1
+    places = (size + 2 * width - taps) // stride + 1
     r, s, c = (te.reduce_axis((0, extent), name) for extent, name in ((taps, "r"), (taps, "s"), (channels, "c")))
 
     def element(n: Any, y: Any, x: Any, o: Any) -> Any:

@@ -23,11 +23,19 @@ VALUES = np.concatenate(
 )
 
 
-def kernel(dtype: str, *, has_zero: bool, is_restored: bool, other: bool = False, bounds: Any = None) -> Any:
-    """Quantises; ``is_restored``: and makes floats of that, less another zero point if ``other``."""
+def kernel(
+    dtype: str, *, has_zero: bool, is_restored: bool, other: bool = False, bounds: Any = None, known: int | None = None
+) -> Any:
+    """Quantises; ``is_restored``: and makes floats of that, less another zero point if ``other``.
+
+    ``known``: the zero point is this number, and no operand.
+    """
     x = te.placeholder(VALUES.shape, "float32", "x")
-    zero, second = te.placeholder((), dtype, "zero"), te.placeholder((), dtype, "second")
+    operand, second = te.placeholder((), dtype, "zero"), te.placeholder((), dtype, "second")
     low, high = bounds or BYTES[dtype]
+
+    def zero() -> Any:
+        return operand() if known is None else tirx.const(known, dtype)
 
     def element(i: Any) -> Any:
         value = tirx.round(x[i])
@@ -36,11 +44,11 @@ def kernel(dtype: str, *, has_zero: bool, is_restored: bool, other: bool = False
         if not is_restored:
             return made
         whole = made.astype("int32")
-        whole = whole - (second if other else zero)().astype("int32") if has_zero else whole
+        whole = whole - (second() if other else zero()).astype("int32") if has_zero else whole
         return whole.astype("float32") * tirx.const(0.25, "float32")
 
     result = te.compute(VALUES.shape, element)
-    return te.create_prim_func([x, zero, second, result], index_dtype_override="int64")
+    return te.create_prim_func([x, operand, second, result], index_dtype_override="int64")
 
 
 def run(func: Any, dtype: str, zero: int) -> Any:
@@ -51,6 +59,7 @@ def run(func: Any, dtype: str, zero: int) -> Any:
     return result.numpy()
 
 
+@pytest.mark.parametrize("is_known", [False, True])
 @pytest.mark.parametrize("is_restored", [False, True])
 @pytest.mark.parametrize(
     ("dtype", "zero", "bounds"),
@@ -63,8 +72,10 @@ def run(func: Any, dtype: str, zero: int) -> Any:
     ],
 )
 @pytest.mark.parametrize("has_zero", [False, True])
-def test_values_are_the_same(dtype: str, zero: int, bounds: Any, has_zero: bool, is_restored: bool) -> None:
-    func = kernel(dtype, has_zero=has_zero, is_restored=is_restored, bounds=bounds)
+def test_values_are_the_same(
+    dtype: str, zero: int, bounds: Any, has_zero: bool, is_restored: bool, is_known: bool
+) -> None:
+    func = kernel(dtype, has_zero=has_zero, is_restored=is_restored, bounds=bounds, known=zero if is_known else None)
     changed = quantise_in_few_steps(func)
     assert not any(is_restored is False and is_call(c, "tirx.round") for c in nodes_of(changed.body, tvm.ir.Call))
     casts = [str(cast.ty.dtype) for cast in nodes_of(changed.body, tirx.Cast)]

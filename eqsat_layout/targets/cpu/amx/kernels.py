@@ -6,26 +6,19 @@ In: a product, the elementwise stage that follows, if any, and a plan of tiles. 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from functools import cached_property
 from typing import Any
 
-import tvm
 from tvm import s_tir, tirx
 
 from eqsat_layout.targets.cpu.amx import instructions as matrix_unit
-from eqsat_layout.targets.cpu.amx.products import LANES, MatrixProduct
-from eqsat_layout.targets.cpu.amx.statements import Loops, kept_whole
+from eqsat_layout.targets.cpu.amx.data import Rows, tiles_of_data
+from eqsat_layout.targets.cpu.amx.products import MatrixProduct
+from eqsat_layout.targets.cpu.amx.results import FEW, TileResults, WaitingSums
+from eqsat_layout.targets.cpu.amx.statements import Loops, Task, kept_whole
 from eqsat_layout.targets.cpu.amx.tile_plan import BLOCK_ROWS, TILES, TilePlan, blocks_of, panels_of
-from eqsat_layout.targets.cpu.amx.weights import Panels, Task, tiles_of_weights
-from eqsat_layout.targets.cpu.single.prefetch import prefetch
-from eqsat_layout.targets.schedules.accesses import StageAccess
+from eqsat_layout.targets.cpu.amx.weights import Panels, tiles_of_weights
 from eqsat_layout.targets.schedules.stages import Stage
 from eqsat_layout.tir.blocks import sequence, store_of
-from eqsat_layout.tir.structural import structural_map, substitute
-
-_LINE_BYTES = 64  # of a cache
-_RUN = 128  # steps along memory, from which on rows are read one by one, as prefetch follows them
 
 
 def matrix_kernel(product: MatrixProduct, epilogue: Stage | None, sch: Any, plan: TilePlan) -> Any:
@@ -44,26 +37,18 @@ class _Kernel:
 
     def __init__(self, product: MatrixProduct, epilogue: Stage | None, plan: TilePlan, sch: Any) -> None:
         self.product, self.plan = product, plan
-        self._stage, self._epilogue = product.stage, epilogue
-        self._store = store_of(sch.get((epilogue or product.stage).block))
         self._loops = Loops(str(product.stage.axes[0].var.ty.dtype))
-        self._numbers = numbers = product.numbers
+        self._numbers = product.numbers
         self._blocks = blocks_of(product) // plan.pieces
         self._panels = panels_of(product) // plan.groups
         self._pairs = math.ceil(plan.rows / BLOCK_ROWS)
-        self._tiles = product.columns.vectors(LANES)
-        self._is_uneven = self._tiles % TILES != 0
-        held = (self._pairs, self._blocks, numbers.parts, TILES, matrix_unit.ROWS, numbers.steps)
-        waiting = self._pairs * self._panels if plan.pieces > 1 else 1
-        self._parts = tirx.decl_buffer(held, numbers.part_dtype, "parts")
-        self._weights = tiles_of_weights(Panels(product, self._loops, self._panels, self._blocks, self._pairs))
-        self._sums = tirx.decl_buffer(
-            (waiting, TILES, TILES, matrix_unit.ROWS, matrix_unit.COLUMNS),
-            numbers.dtype,
-            "sums",
-            scope="global" if waiting > 1 else "local",
-        )
-        self._vector = tirx.decl_buffer((LANES,), numbers.dtype, "vector", scope="local")
+        self._data = tiles_of_data(Rows(product, self._loops, self._pairs, self._blocks, self._row_places))
+        panels = Panels(product, self._loops, self._panels, self._blocks, self._pairs)
+        self._weights = tiles_of_weights(panels)
+        store = store_of(sch.get((epilogue or product.stage).block))
+        waiting = self._pairs * self._panels if plan.pieces > 1 else FEW
+        self._results = TileResults(panels, epilogue, store, self._row_places, waiting)
+        self._sums = self._results.sums
         self._places = tirx.decl_buffer((len(product.rows.axes), plan.rows), "int32", "places", scope="local")
         self._configuration = tirx.decl_buffer(*matrix_unit.CONFIGURATION, "configuration", scope="local")
 
@@ -82,27 +67,26 @@ class _Kernel:
         count = tirx.min(self._loops.number(plan.rows), self._loops.number(self.product.rows.extent) - first)
 
         def piece(number: Any) -> Any:
-            return self._piece(Task(number, batch, group * self._panels), first, count)
+            return self._piece(Task(number, batch, group * self._panels, first, count))
 
-        tiles = [self._parts, *self._weights.buffers]
+        tiles = [*self._data.loaded_from, *self._weights.buffers]
         statements = [
             *matrix_unit.configured(self._configuration),
             *(store for buffer in (*tiles, self._sums) for store in kept_whole(buffer)),
-            self._tabulated(first),
+            self._tabulated(Task(0, batch, 0, first, count)),
             self._loops.loop(plan.pieces, piece),
             matrix_unit.released(),
         ]
-        buffers = [self._configuration, self._places, *tiles, self._sums, self._vector]
+        buffers = [self._configuration, self._places, *self._data.buffers, *self._weights.buffers, self._sums]
         block = s_tir.SBlock([], [], [], "task", sequence(statements), alloc_buffers=buffers)
         return s_tir.SBlockRealize([], True, block)
 
-    def _tabulated(self, first: Any) -> Any:
-        """The places of rows along their axes, the last row again for those that are too many."""
+    def _tabulated(self, at: Task) -> Any:
+        """The places of rows along their axes."""
         rows = self.product.rows
-        last = self._loops.number(rows.extent - 1)
 
         def row(number: Any) -> Any:
-            places = rows.at(tirx.min(first + number, last))
+            places = rows.at(self._data.number(at, number))
             stores = [
                 tirx.BufferStore(self._places, places[axis.var].astype("int32"), [self._loops.number(index), number])
                 for index, axis in enumerate(rows.axes)
@@ -111,27 +95,20 @@ class _Kernel:
 
         return self._loops.loop(self.plan.rows, row)
 
-    def _piece(self, at: Task, first: Any, count: Any) -> Any:
+    def _piece(self, at: Task) -> Any:
         """All products of a piece of the steps."""
         loop, number_of = self._loops.loop, self._loops.number
-        pairs = tirx.floordiv(count + (BLOCK_ROWS - 1), BLOCK_ROWS)
-
-        def parts(pair: Any) -> Any:
-            def cut(block: Any, row: Any) -> Any:
-                return self._cut(pair, block, row, at)
-
-            if (self.product.steps.axes[-1].extent or 0) >= _RUN:
-                return loop(BLOCK_ROWS, lambda row: loop(self._blocks, lambda block: cut(block, row)))
-            return loop(self._blocks, lambda block: loop(BLOCK_ROWS, lambda row: cut(block, row)))
+        pairs = tirx.floordiv(at.count + (BLOCK_ROWS - 1), BLOCK_ROWS)
 
         def pair_of(number: Any, pair: Any) -> Any:
-            left = count - pair * BLOCK_ROWS
-            whole, half = (self._multiplied(pair, at, number, tiles) for tiles in (TILES, 1))
-            multiplied = tirx.IfThenElse(left > matrix_unit.ROWS, whole, half)
-            results = self._results(pair, at, number, tirx.min(left, number_of(BLOCK_ROWS)))
-            if self.plan.pieces > 1:
-                results = tirx.IfThenElse(at.piece == self.plan.pieces - 1, results, None)
-            return sequence([multiplied, results])
+            block = WaitingSums(number, pair, self._waiting(number, pair, pairs))
+            before = self._before(block, pairs) if self.plan.pieces == 1 else None
+            whole, half = (self._multiplied(at, block, before, tiles) for tiles in (TILES, 1))
+            multiplied = tirx.IfThenElse(at.count - pair * BLOCK_ROWS > matrix_unit.ROWS, whole, half)
+            if before is not None:
+                return multiplied
+            results = self._results.stored(at, block, self._count(at, block))
+            return sequence([multiplied, tirx.IfThenElse(at.piece == self.plan.pieces - 1, results, None)])
 
         def panel_of(number: Any) -> Any:
             statements = [loop(pairs, lambda pair: pair_of(number, pair))]
@@ -143,53 +120,47 @@ class _Kernel:
         def shares_of(number: Any, pair: Any) -> Any:
             return loop(self._blocks, lambda block: sequence(self._weights.next(at, number, pair, block)))
 
-        return sequence([*self._weights.first(at), loop(pairs, parts), loop(self._panels, panel_of)])
+        statements = [*self._weights.first(at), *self._data.first(at, pairs), loop(self._panels, panel_of)]
+        if self.plan.pieces == 1:
+            number, pair = number_of(self._panels - 1), pairs - 1
+            last = WaitingSums(number, pair, self._waiting(number, pair, pairs))
+            statements.append(self._results.stored(at, last, self._count(at, last)))
+        return sequence(statements)
 
-    def _cut(self, pair: Any, block: Any, row: Any, at: Task) -> Any:
-        """The parts of one row of a block of the data."""
-        product = self.product
-        here = tirx.min(pair * BLOCK_ROWS + row, self._loops.number(self.plan.rows - 1))
-        places = product.fixed_places | product.batch.at(at.batch) | self._row_places(here)
-        tile, line = tirx.floordiv(row, matrix_unit.ROWS), tirx.floormod(row, matrix_unit.ROWS)
+    def _waiting(self, number: Any, pair: Any, pairs: Any) -> Any:
+        """Where the sums of a block are: all wait for the next piece, or for the next block."""
+        if self.plan.pieces > 1:
+            return number * self._pairs + pair
+        return tirx.floormod(number * pairs + pair, FEW)
 
-        def half(which: int) -> list[Any]:
-            vector = (at.piece * self._blocks + block) * self._numbers.vectors + which
+    def _before(self, block: WaitingSums, pairs: Any) -> WaitingSums:
+        """The block before; for the first one that of panel -1."""
+        is_first = block.pair == 0
+        number = tirx.Select(is_first, block.number - 1, block.number)
+        pair = tirx.Select(is_first, pairs - 1, block.pair - 1)
+        return WaitingSums(number, pair, tirx.floormod(block.number * pairs + block.pair + 1, FEW))
 
-            def value(lane: Any) -> Any:
-                found = substitute(product.data.value, places | product.steps.at_vector(vector, lane, LANES))
-                found = self.product.or_zero(vector, found)
-                is_new = product.steps.is_new(vector, lane, LANES)
-                if is_new is not None:
-                    found = tirx.Select(is_new, found, self.product.zero)
-                return tirx.BufferStore(self._vector, found, [lane])
-
-            def stored(number: int) -> Callable[[Any], Any]:
-                def store(lane: Any) -> Any:
-                    bits = self._numbers.part(tirx.BufferLoad(self._vector, [lane]), number)
-                    place = [pair, block, self._loops.number(number), tile, line, lane + which * LANES]
-                    return tirx.BufferStore(self._parts, bits, place)
-
-                return store
-
-            parts = range(self._numbers.parts)
-            return [self._loops.vectors(value), *(self._loops.vectors(stored(number)) for number in parts)]
-
-        return sequence([statement for which in range(self._numbers.vectors) for statement in half(which)])
+    def _count(self, at: Task, block: WaitingSums) -> Any:
+        """Rows of a block's results."""
+        left = at.count - block.pair * BLOCK_ROWS
+        return self._data.results(tirx.min(left, self._loops.number(BLOCK_ROWS)))
 
     def _row_places(self, row: Any) -> dict[Any, Any]:
-        """The place of a row of the chunk along the axes of rows."""
+        """The place of a row of the chunk along the axes of rows; the last one again for those that are too many."""
+        number = tirx.min(row, self._loops.number(self.plan.rows - 1))
         return {
-            axis.var: tirx.BufferLoad(self._places, [self._loops.number(index), row]).astype(self._loops.dtype)
+            axis.var: tirx.BufferLoad(self._places, [self._loops.number(index), number]).astype(self._loops.dtype)
             for index, axis in enumerate(self.product.rows.axes)
         }
 
-    def _multiplied(self, pair: Any, at: Task, number: Any, tiles: int) -> Any:
-        """The products of ``tiles`` tiles of rows with two of columns, for all steps of a piece."""
+    def _multiplied(self, at: Task, own_block: WaitingSums, before: WaitingSums | None, tiles: int) -> Any:
+        """The products of ``tiles`` tiles of rows with two of columns, for all steps of a piece, while the vector units
+        make results of the sums of the block ``before``."""
         sums = [(row, column) for row in range(tiles) for column in range(TILES)]
-        waiting = self._waiting(pair, number)
+        number, pair = own_block.number, own_block.pair
 
         def place(row: int, column: int) -> list[Any]:
-            return [waiting, *map(self._loops.number, (row, column, 0, 0))]
+            return [own_block.waiting, *map(self._loops.number, (row, column, 0, 0))]
 
         def tile(row: int, column: int) -> int:
             return row * TILES + column
@@ -200,12 +171,14 @@ class _Kernel:
             start = tirx.IfThenElse(at.piece == 0, start, resumed)
 
         def step(block: Any) -> Any:
-            statements = self._weights.next(at, number, pair, block) + self._prefetched(pair, at, number, block)
+            statements = self._weights.next(at, number, pair, block) + self._results.prefetched(at, own_block, block)
+            if before is not None:
+                count = tirx.Select(before.number < 0, self._loops.number(0), self._count(at, before))
+                statements.append(self._results.share(at, before, block, count))
             held: tuple[int | None, int | None] = (None, None)
             for data, weights in self._numbers.pairs:
                 if data != held[0]:
-                    own = [[pair, block, *map(self._loops.number, (data, row, 0, 0))] for row in range(tiles)]
-                    statements += [matrix_unit.loaded(4 + row, self._parts, place) for row, place in enumerate(own)]
+                    statements += [self._data.loaded(4 + row, at, pair, block, data, row) for row in range(tiles)]
                 if weights != held[1]:
                     statements += [
                         self._weights.loaded(6 + column, at, number, block, weights, column) for column in range(TILES)
@@ -216,87 +189,3 @@ class _Kernel:
 
         stored = [matrix_unit.stored(tile(*own), self._sums, place(*own)) for own in sums]
         return sequence([start, self._loops.loop(self._blocks, step), *stored])
-
-    def _prefetched(self, pair: Any, at: Task, number: Any, block: Any) -> list[Any]:
-        """This step's share of what the epilogue will read beside the sums."""
-        size = max((load.element_bytes for load in self._read_with_results), default=0)
-        columns = math.ceil(TILES * matrix_unit.COLUMNS * size / _LINE_BYTES)
-        lines = BLOCK_ROWS * columns
-        each = math.ceil(lines / self._blocks)
-
-        def line(index: Any) -> Any:
-            place = tirx.min(block * each + index, self._loops.number(lines - 1))
-            row, column = tirx.floordiv(place, columns), tirx.floormod(place, columns)
-            row = tirx.min(pair * BLOCK_ROWS + row, self._loops.number(self.plan.rows - 1))
-            column = tirx.min((at.panel + number) * TILES + column, self._loops.number(self._tiles - 1))
-            places = self._own_places(self._result_places(at.batch, row, column, self._loops.number(0)))
-            return sequence(
-                [
-                    prefetch(load.buffer[tuple(substitute(index, places) for index in load.indices)])
-                    for load in self._read_with_results
-                ]
-            )
-
-        return [self._loops.loop(each, line, tirx.ForKind.UNROLLED)] if self._read_with_results else []
-
-    @cached_property
-    def _read_with_results(self) -> list[StageAccess]:
-        """What the epilogue reads of every row and column."""
-        if self._epilogue is None:
-            return []
-        pairs = dict(zip((axis.var for axis in self._stage.spatial), self._epilogue.axes, strict=True))
-        rows, columns = (group.axes for group in (self.product.rows, self.product.columns))
-        return [
-            load
-            for load in self._epilogue.loads
-            if not load.buffer.same_as(self._stage.write.buffer)
-            and all(any(load.uses(pairs[axis.var].var) for axis in axes) for axes in (rows, columns))
-        ]
-
-    def _results(self, pair: Any, at: Task, number: Any, count: Any) -> Any:
-        """What the epilogue makes of a block's sums, or the sums themselves."""
-        waiting, first = self._waiting(pair, number), (at.panel + number) * TILES
-
-        def row(line: Any) -> Any:
-            tile, place = tirx.floordiv(line, matrix_unit.ROWS), tirx.floormod(line, matrix_unit.ROWS)
-
-            def vector(column: Any) -> Any:
-                def store(lane: Any) -> Any:
-                    places = self._result_places(at.batch, pair * BLOCK_ROWS + line, first + column, lane)
-                    return self._stored(places, tirx.BufferLoad(self._sums, [waiting, tile, column, place, lane]))
-
-                return self._loops.vectors(store)
-
-            if self._is_uneven:
-                left = self._loops.number(self._tiles) - first
-                return self._loops.loop(tirx.min(left, self._loops.number(TILES)), vector)
-            return sequence([vector(self._loops.number(column)) for column in range(TILES)])
-
-        return self._loops.loop(count, row)
-
-    def _result_places(self, batch: Any, row: Any, tile: Any, lane: Any) -> dict[Any, Any]:
-        """The place of an element of the result along the axes of the stage."""
-        product = self.product
-        places = product.fixed_places | product.batch.at(batch) | self._row_places(row)
-        return places | product.columns.at_vector(tile, lane, LANES)
-
-    def _waiting(self, pair: Any, number: Any) -> Any:
-        """Where the sums of a block are."""
-        return number * self._pairs + pair if self.plan.pieces > 1 else self._loops.number(0)
-
-    def _stored(self, places: Mapping[Any, Any], total: Any) -> Any:
-        """The store of one element at such places of the stage."""
-        own, sums = self._own_places(places), self._stage.write.buffer
-
-        def on_load(load: Any) -> Any:
-            return total if load.source.same_as(sums) else load
-
-        value = total
-        if self._epilogue is not None:
-            value = substitute(structural_map(self._store.value, (tvm.ir.TensorLoad, on_load)), own)
-        return tirx.BufferStore(self._store.buffer, value, [substitute(index, own) for index in self._store.indices])
-
-    def _own_places(self, places: Mapping[Any, Any]) -> dict[Any, Any]:
-        """Those along the axes of the epilogue."""
-        axes = self._epilogue.axes if self._epilogue is not None else self._stage.spatial
-        return {own.var: places[axis.var] for own, axis in zip(axes, self._stage.spatial, strict=True)}

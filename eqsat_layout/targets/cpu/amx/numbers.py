@@ -23,8 +23,9 @@ class TileNumbers(ABC):
     parts of data and weights whose products count, one of which changes from each to the next, but once.
     ``data_cycles``, ``weight_cycles``: of an element that is read and stored as tiles hold it, beside products, which
     take ``busy`` times as long as the unit alone, waiting for tiles. ``weight_bandwidth``: the share of memory's that
-    weights have which a core reads while it computes.
-    ``row_bytes``: of the parts of ``steps`` steps. ``vectors``: in which these are in memory.
+    weights have which a core reads while it computes. ``part_bytes``: of one. ``row_bytes``: of the parts of ``steps``
+    steps. ``vectors``: in which these are in memory. ``has_short_runs``: the steps of a row may be put together of runs
+    that are shorter than a vector.
     """
 
     dtype: ClassVar[str]
@@ -37,8 +38,10 @@ class TileNumbers(ABC):
     weight_cycles: ClassVar[float]
     busy: ClassVar[float]
     weight_bandwidth: ClassVar[float]
+    part_bytes: ClassVar[int]
     row_bytes: ClassVar[int]
     vectors: ClassVar[int]
+    has_short_runs: ClassVar[bool]
 
     @abstractmethod
     def part(self, value: Any, number: int) -> Any:
@@ -59,7 +62,7 @@ class Floats(TileNumbers):
     dtype, part_dtype = "float32", "uint16"
     parts, steps, packed, pairs = PARTS, 32, 2, PAIRS
     data_cycles, weight_cycles, busy, weight_bandwidth = 1.5, 0.48, 1.05, 0.48
-    row_bytes, vectors = PARTS * 2 * 32, 2
+    part_bytes, row_bytes, vectors, has_short_runs = 2, PARTS * 2 * 32, 2, False
 
     def part(self, value: Any, number: int) -> Any:
         """See :class:`TileNumbers`."""
@@ -83,8 +86,8 @@ class ByteWords(TileNumbers):
 
     dtype = part_dtype = "int32"
     parts, steps, packed, pairs = 1, 16, 1, ((0, 0),)
-    data_cycles, weight_cycles, busy, weight_bandwidth = 0.25, 0.0, 1.5, 0.6
-    row_bytes, vectors = 4 * 16, 1
+    data_cycles, weight_cycles, busy, weight_bandwidth = 0.25, 1.5, 1.5, 0.6
+    part_bytes, row_bytes, vectors, has_short_runs = 4, 4 * 16, 1, True
 
     def part(self, value: Any, number: int) -> Any:
         """See :class:`TileNumbers`."""

@@ -9,63 +9,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import tvm
 from tvm import tirx
 
-from eqsat_layout.targets.cpu.amx.instructions import COLUMNS
+from eqsat_layout.targets.cpu.amx.axes import LANES, OverlappingAxes
+from eqsat_layout.targets.cpu.amx.image import Image
+from eqsat_layout.targets.cpu.amx.instructions import ROWS
 from eqsat_layout.targets.cpu.amx.numbers import ByteWords, Floats, TileNumbers
-from eqsat_layout.targets.schedules.accesses import StageAccess, StageAxis, places_of
+from eqsat_layout.targets.schedules.accesses import StageAccess, StageAxis
 from eqsat_layout.targets.schedules.stages import Stage
 from eqsat_layout.tir.structural import nodes_of
-
-LANES = COLUMNS
-"""Of vectors of 32-bit numbers beside the unit."""
-
-
-@dataclass(frozen=True)
-class OverlappingAxes:
-    """Axes that are counted as one, the last one fastest."""
-
-    axes: tuple[StageAxis, ...]
-
-    @property
-    def extent(self) -> int:
-        """Elements of all together."""
-        return math.prod(axis.extent or 1 for axis in self.axes)
-
-    def at(self, number: Any) -> dict[Any, Any]:
-        """The place along every axis of the element of this number."""
-        return places_of(self.axes, number)
-
-    def vectors(self, lanes: int) -> int:
-        """In how many vectors along the last axis all elements are."""
-        return self._in_vectors(lanes).extent
-
-    def at_vector(self, number: Any, lane: Any, lanes: int) -> dict[Any, Any]:
-        """The place of element ``lane`` of a vector; the last one along the last axis overlaps the one before."""
-        last = self.axes[-1]
-        places = self._in_vectors(lanes).at(number)
-        return places | {last.var: self._start(places[last.var], lanes) + lane}
-
-    def is_new(self, number: Any, lane: Any, lanes: int) -> Any:
-        """The element is not in the vector before; ``None`` where none ever is."""
-        if not self._overlap(lanes):
-            return None
-        part = self._in_vectors(lanes).at(number)[self.axes[-1].var]
-        return self._start(part, lanes) + lane >= part * lanes
-
-    def _in_vectors(self, lanes: int) -> OverlappingAxes:
-        *outer, last = self.axes
-        return OverlappingAxes((*outer, StageAxis(last.var, math.ceil((last.extent or 1) / lanes), last.reduce)))
-
-    def _start(self, part: Any, lanes: int) -> Any:
-        start = part * lanes
-        return tirx.min(start, (self.axes[-1].extent or 0) - lanes) if self._overlap(lanes) else start
-
-    def _overlap(self, lanes: int) -> int:
-        return -(self.axes[-1].extent or 0) % lanes
 
 
 @dataclass(frozen=True)
@@ -84,7 +40,7 @@ class Factor:
 class MatrixProduct:
     """``result[batch, rows, columns] = sum over steps of data[batch, rows, steps] * weights[batch, steps, columns]``.
 
-    ``fixed``: axes of one element.
+    ``fixed``: axes of one element. ``image``: rows are its pixels.
     """
 
     stage: Stage
@@ -96,16 +52,43 @@ class MatrixProduct:
     data: Factor
     weights: Factor
     numbers: TileNumbers
+    image: Image | None = None
 
     @property
     def fixed_places(self) -> dict[Any, Any]:
         """The place along the axes of one element."""
         return {axis.var: tirx.IntImm(str(axis.var.ty.dtype), 0) for axis in self.fixed}
 
-    def or_zero(self, vector: Any, value: Any) -> Any:
-        """What data or weights are at the steps of a vector; zero for the one that only fills up a block."""
-        count = self.steps.vectors(LANES)
-        return tirx.if_then_else(vector < count, value, self.zero) if count % self.numbers.vectors else value
+    @cached_property
+    def weight_stride(self) -> int | None:
+        """Elements from one row of a tile of weights in memory to the next; ``None`` where no such tiles lie there."""
+        weights, numbers = self.weights, self.numbers
+        is_same = numbers.dtype == numbers.part_dtype and isinstance(weights.value, tvm.ir.TensorLoad)
+        if not is_same or self.steps.lanes != LANES or weights.load.stride(self.columns.axes[-1].var) != 1:
+            return None
+        return weights.load.stride(self.steps.axes[-1].var)
+
+    @cached_property
+    def data_stride(self) -> int | None:
+        """Elements from one row of data in memory to the next; ``None`` where no tiles of such rows lie there."""
+        data, numbers, axes = self.data, self.numbers, self.rows.axes
+        is_same = numbers.dtype == numbers.part_dtype and isinstance(data.value, tvm.ir.TensorLoad)
+        if (
+            not is_same
+            or self.image is not None
+            or self.rows.extent < ROWS
+            or (self.steps.axes[-1].extent or 0) % LANES
+        ):
+            return None
+        strides = [data.load.stride(axis.var) for axis in axes]
+        inner = [math.prod(axis.extent or 1 for axis in axes[number + 1 :]) for number in range(len(axes))]
+        has_period = any(data.load.period(axis.var) for axis in axes)
+        return strides[-1] if not has_period and strides == [(strides[-1] or 0) * size for size in inner] else None
+
+    def or_zero(self, run: Any, value: Any) -> Any:
+        """What data or weights are at the steps of a run; zero for one that only fills up a block."""
+        each = self.numbers.vectors * self.steps.runs_of_vector
+        return tirx.if_then_else(run < self.steps.runs, value, self.zero) if self.steps.runs % each else value
 
     @property
     def zero(self) -> Any:
@@ -141,21 +124,24 @@ def matrix_product(sch: Any, stage: Stage, signed: str | None = None) -> MatrixP
     steps = _in_order(data.load, steps, rows)
     if columns[-1] is not last or stage.write.stride(last.var) != 1 or data.load.stride(steps[-1].var) != 1:
         return None
-    if not all(_is_in_vectors(axis, (data.load, weights.load, stage.write)) for axis in (steps[-1], last)):
+    numbers = Floats() if signed is None else ByteWords(has_signed_data=str(data.load.buffer.name) == signed)
+    accesses = (data.load, weights.load, stage.write)
+    lanes = min(LANES, 1 << ((steps[-1].extent or 1).bit_length() - 1)) if numbers.has_short_runs else LANES
+    if not (_is_in_runs(last, LANES, accesses) and _is_in_runs(steps[-1], lanes, accesses)):
         return None
     if stage.branches_on(steps[-1].var) or stage.branches_on(last.var):
         return None
     fixed = tuple(axis for axis in stage.axes if axis.extent == 1)
-    batches, lines, vectors, terms = (OverlappingAxes(tuple(axes)) for axes in (batch, rows, columns, steps))
-    numbers = Floats() if signed is None else ByteWords(has_signed_data=str(data.load.buffer.name) == signed)
+    batches, lines, vectors = (OverlappingAxes(tuple(axes)) for axes in (batch, rows, columns))
+    terms = OverlappingAxes(tuple(steps), lanes)
     return MatrixProduct(stage, batches, lines, vectors, terms, fixed, data, weights, numbers)
 
 
-def _is_in_vectors(axis: StageAxis, accesses: Sequence[StageAccess]) -> bool:
-    """Vectors along the axis lie in one block of each buffer, also where the last one overlaps the one before."""
+def _is_in_runs(axis: StageAxis, lanes: int, accesses: Sequence[StageAccess]) -> bool:
+    """Runs along the axis lie in one block of each buffer, also where the last one overlaps the one before."""
     periods = [period for access in accesses if (period := access.period(axis.var))]
     extent = axis.extent or 0
-    return extent >= LANES and not any(period % LANES for period in periods) and not (periods and extent % LANES)
+    return extent >= lanes and not any(period % lanes for period in periods) and not (periods and extent % lanes)
 
 
 _FLOAT, _WORD = "float32", "int32"

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eqsat_layout.targets.cpu.amx.kernels import matrix_kernel
+from eqsat_layout.targets.cpu.amx.over_image import over_image
 from eqsat_layout.targets.cpu.amx.products import MatrixProduct, matrix_product
 from eqsat_layout.targets.cpu.amx.tile_plan import TilePlan, plan_tiles
 from eqsat_layout.targets.cpu.machine import CpuMachine
@@ -53,8 +54,12 @@ def _product_of(func: Any, machine: CpuMachine, signed: str | None) -> SplitProd
     product, epilogue = matrix_product(sch, first, signed), epilogue_of(sch, first) if others else None
     if product is None or len(others) > 1 or (others and (epilogue is None or not is_in_place(first, epilogue))):
         return None
-    plan = plan_tiles(product, machine)
-    return SplitProduct(sch, product, epilogue, plan) if plan else None
+    ways = [product] + ([image] if (image := over_image(product)) is not None else [])
+    plans = [(plan, way) for way in ways if (plan := plan_tiles(way, machine)) is not None]
+    if not plans:
+        return None
+    plan, product = min(plans, key=lambda found: found[0].nanoseconds)
+    return SplitProduct(sch, product, epilogue, plan)
 
 
 def _is_faster(split: SplitProduct, machine: CpuMachine) -> bool:

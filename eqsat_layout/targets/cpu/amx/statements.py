@@ -12,7 +12,7 @@ from typing import Any
 from tvm import tirx
 from tvm.ir import Var
 
-from eqsat_layout.targets.cpu.amx.products import LANES
+from eqsat_layout.targets.cpu.amx.axes import LANES
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,18 @@ class Loops:
     def number(self, value: int) -> Any:
         """A constant."""
         return tirx.IntImm(self.dtype, value)
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a core works on: the number of its piece of the steps, of its element of the batch, of its first panel; its
+    first row, and how many rows."""
+
+    piece: Any
+    batch: Any
+    panel: Any
+    first: Any
+    count: Any
 
 
 def kept_whole(buffer: Any) -> list[Any]:

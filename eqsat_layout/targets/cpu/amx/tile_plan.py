@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from eqsat_layout.targets.cpu.amx import instructions as matrix_unit
-from eqsat_layout.targets.cpu.amx.numbers import TileNumbers
-from eqsat_layout.targets.cpu.amx.products import LANES, MatrixProduct
+from eqsat_layout.targets.cpu.amx.image import Image
+from eqsat_layout.targets.cpu.amx.products import MatrixProduct
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.overlap import overlapped
 from eqsat_layout.targets.schedules.stages import divisors
@@ -53,7 +53,7 @@ def _plans(product: MatrixProduct, machine: CpuMachine) -> Iterator[TilePlan]:
     blocks, panels = blocks_of(product), panels_of(product)
     for groups in (count for count in (1, *range(machine.cores, 4 * machine.cores + 1)) if panels % count == 0):
         for size in _sizes(product.rows.extent, machine):
-            pieces = _pieces(size, blocks, panels // groups, product.numbers, machine)
+            pieces = _pieces(product, size, blocks, panels // groups, machine)
             if pieces:
                 plan = TilePlan(size, math.ceil(product.rows.extent / size), groups, pieces, 0.0)
                 yield replace(plan, nanoseconds=_MARGIN * _nanoseconds(product, plan, machine))
@@ -66,17 +66,32 @@ def _sizes(rows: int, machine: CpuMachine) -> list[int]:
     return sorted({_rounded_up(math.ceil(rows / count), matrix_unit.ROWS) for count in counts})
 
 
-def _pieces(rows: int, blocks: int, panels: int, numbers: TileNumbers, machine: CpuMachine) -> int:
+def _pieces(product: MatrixProduct, rows: int, blocks: int, panels: int, machine: CpuMachine) -> int:
     """In how many pieces steps are done, for a chunk's parts to fit the cache; 0 where they don't."""
-    fit = [d for d in divisors(blocks, blocks) if _held(rows, blocks, numbers) <= d * _HELD * machine.l2_bytes]
+    counts = divisors(blocks, blocks) if product.image is None else [1]  # whose pixels are there for all steps
+    fit = [count for count in counts if _held(product, rows, blocks) <= count * _HELD * machine.l2_bytes]
     sums = _rounded_up(rows, BLOCK_ROWS) * panels * BLOCK_COLUMNS * 4
     pieces = min(fit, default=0)
     return pieces if pieces <= 1 or sums <= _SUMS * machine.l2_bytes else 0
 
 
-def _held(rows: int, blocks: int, numbers: TileNumbers) -> int:
+def _held(product: MatrixProduct, rows: int, blocks: int) -> int:
     """Bytes of the parts of so much data."""
+    numbers = product.numbers
+    if product.image is not None:
+        return _image_elements(product.image, rows) * numbers.parts * numbers.part_bytes
     return _rounded_up(rows, BLOCK_ROWS) * blocks * numbers.row_bytes
+
+
+def _cut_elements(product: MatrixProduct, rows: int) -> int:
+    """Elements that are made parts of, for so many rows; a run takes as long as four at least."""
+    if product.image is not None:
+        return _image_elements(product.image, rows)
+    return 0 if product.data_stride is not None else rows * product.steps.runs * max(product.steps.lanes, 4)
+
+
+def _image_elements(image: Image, rows: int) -> int:
+    return image.lines(_rounded_up(rows, BLOCK_ROWS)) * image.line * image.channels.extent
 
 
 def _nanoseconds(product: MatrixProduct, plan: TilePlan, machine: CpuMachine) -> float:
@@ -87,11 +102,11 @@ def _nanoseconds(product: MatrixProduct, plan: TilePlan, machine: CpuMachine) ->
     computing = (math.floor(pairs) + (_HALF if pairs % 1 else 0.0)) * panels * blocks * block
     computing += math.ceil(pairs) * panels * (plan.pieces - 1) * _RESUMED
     weights = panels * blocks * BLOCK_COLUMNS * numbers.steps
-    others = plan.rows * (product.steps.extent * numbers.data_cycles + panels * BLOCK_COLUMNS * _RESULT)
-    others += weights * numbers.weight_cycles
+    others = _cut_elements(product, plan.rows) * numbers.data_cycles + plan.rows * panels * BLOCK_COLUMNS * _RESULT
+    others += weights * numbers.weight_cycles if product.weight_stride is None else 0.0
     busy = turns * (computing + others) / machine.cycles_per_nanosecond
     first = math.ceil(turns / plan.chunks)  # times that a core reads weights that are new to it
-    is_kept = 4 * weights + _held(plan.rows, blocks // plan.pieces, numbers) <= _FILL * machine.l2_bytes
+    is_kept = 4 * weights + _held(product, plan.rows, blocks // plan.pieces) <= _FILL * machine.l2_bytes
     again = 0 if is_kept else turns - first
     seconds = first / (numbers.weight_bandwidth * machine.memory_bandwidth) + again / (
         _AGAIN * machine.last_level_bandwidth
@@ -102,12 +117,12 @@ def _nanoseconds(product: MatrixProduct, plan: TilePlan, machine: CpuMachine) ->
 
 def blocks_of(product: MatrixProduct) -> int:
     """How many blocks of steps there are, one instruction each."""
-    return math.ceil(product.steps.vectors(LANES) * LANES / product.numbers.steps)
+    return math.ceil(product.steps.vectors / product.numbers.vectors)
 
 
 def panels_of(product: MatrixProduct) -> int:
     """How many panels of columns there are, whose products are in registers together."""
-    return math.ceil(product.columns.vectors(LANES) / TILES)
+    return math.ceil(product.columns.vectors / TILES)
 
 
 def _rounded_up(number: int, size: int) -> int:

@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Protocol
 
-import tvm
 from tvm import tirx
 
 from eqsat_layout.targets.cpu.amx import instructions as matrix_unit
-from eqsat_layout.targets.cpu.amx.products import LANES, MatrixProduct
-from eqsat_layout.targets.cpu.amx.statements import Loops
+from eqsat_layout.targets.cpu.amx.axes import LANES
+from eqsat_layout.targets.cpu.amx.products import MatrixProduct
+from eqsat_layout.targets.cpu.amx.statements import Loops, Task
 from eqsat_layout.targets.cpu.amx.tile_plan import TILES
 from eqsat_layout.tir.blocks import sequence
 from eqsat_layout.tir.structural import substitute
 
-_WORD_BYTES = 4
+_SMALL = 1 << 14  # bytes of panels, which stay in L1 beside a pair of tiles of rows
 
 
 @dataclass(frozen=True)
@@ -38,20 +38,17 @@ class Panels:
     def places(self, at: Task, number: Any, column: Any, lane: Any, vector: Any, step: Any) -> dict[Any, Any]:
         """Of a weight: a column of a tile, the last one again for those that are too many, and a step."""
         product = self.product
-        tile, tiles = (at.panel + number) * TILES + column, product.columns.vectors(LANES)
+        tile, tiles = (at.panel + number) * TILES + column, product.columns.vectors
         if tiles % TILES:
             tile = tirx.min(tile, self.loops.number(tiles - 1))
-        places = product.fixed_places | product.batch.at(at.batch) | product.columns.at_vector(tile, lane, LANES)
-        return places | product.steps.at_vector(vector, step, LANES)
+        places = product.fixed_places | product.batch.at(at.batch) | product.columns.at_run(tile, lane)
+        lanes = product.steps.lanes
+        return places | product.steps.at_run(self.run(vector, step), tirx.floormod(step, lanes))
 
-
-@dataclass(frozen=True)
-class Task:
-    """What a core works on: the number of its piece of the steps, of its element of the batch, of its first panel."""
-
-    piece: Any
-    batch: Any
-    panel: Any
+    def run(self, vector: Any, step: Any) -> Any:
+        """That of a step of a vector."""
+        steps = self.product.steps
+        return vector * steps.runs_of_vector + tirx.floordiv(step, steps.lanes)
 
 
 class TilesOfWeights(Protocol):
@@ -73,18 +70,8 @@ class TilesOfWeights(Protocol):
 
 def tiles_of_weights(panels: Panels) -> TilesOfWeights:
     """From where they lie if they lie in tiles."""
-    stride = _row_stride(panels.product)
-    return CutWeights(panels) if stride is None else WeightsInPlace(panels, stride)
-
-
-def _row_stride(product: MatrixProduct) -> int | None:
-    """Bytes from one row of a tile of weights in memory to the next; ``None`` where there are no such tiles."""
-    weights, numbers = product.weights, product.numbers
-    is_same = numbers.dtype == numbers.part_dtype and isinstance(weights.value, tvm.ir.TensorLoad)
-    if not is_same or weights.load.stride(product.columns.axes[-1].var) != 1:
-        return None
-    stride = weights.load.stride(product.steps.axes[-1].var)
-    return None if stride is None else stride * _WORD_BYTES
+    stride = panels.product.weight_stride
+    return CutWeights(panels) if stride is None else WeightsInPlace(panels, stride * panels.product.numbers.part_bytes)
 
 
 @dataclass(frozen=True)
@@ -116,7 +103,7 @@ class WeightsInPlace:
 
 @dataclass(frozen=True)
 class CutWeights:
-    """Panels of parts, of which two are there at a time."""
+    """Panels of parts: all of them if they are small, else two at a time."""
 
     panels: Panels
 
@@ -127,9 +114,8 @@ class CutWeights:
 
     @cached_property
     def _panel(self) -> Any:
-        """This one and the next."""
         numbers = self.panels.product.numbers
-        shape = (2, self.panels.blocks, numbers.parts, TILES, self._lines, matrix_unit.COLUMNS)
+        shape = (self._held, self.panels.blocks, numbers.parts, TILES, self._lines, matrix_unit.COLUMNS)
         row = numbers.row_of_weights([tirx.const(0, numbers.part_dtype)] * numbers.packed)
         return tirx.decl_buffer(shape, str(row.ty.dtype), "panel")
 
@@ -138,6 +124,13 @@ class CutWeights:
         numbers = self.panels.product.numbers
         return tirx.decl_buffer((numbers.packed, LANES), numbers.dtype, "weights", scope="local")
 
+    @cached_property
+    def _held(self) -> int:
+        """Panels that are there at a time."""
+        numbers, panels = self.panels.product.numbers, self.panels
+        size = panels.count * self._all_lines * numbers.parts * matrix_unit.ROW_BYTES
+        return panels.count if size <= _SMALL else min(panels.count, 2)
+
     @property
     def _lines(self) -> int:
         """Rows of a tile."""
@@ -145,18 +138,22 @@ class CutWeights:
         return numbers.steps // numbers.packed
 
     @property
+    def _are_all_held(self) -> bool:
+        return self._held == self.panels.count
+
+    @property
     def _all_lines(self) -> int:
         return TILES * self.panels.blocks * self._lines
 
     def first(self, at: Task) -> list[Any]:
         """See :class:`TilesOfWeights`."""
-        loops = self.panels.loops
-        return [loops.loop(self._all_lines, lambda line: self._cut(line, at, loops.number(0)))]
+        loops, count = self.panels.loops, self.panels.count if self._are_all_held else 1
+        return [loops.loop(count, lambda number: loops.loop(self._all_lines, lambda line: self._cut(line, at, number)))]
 
     def next(self, at: Task, number: Any, pair: Any, block: Any) -> list[Any]:
         """See :class:`TilesOfWeights`."""
         panels, loops = self.panels, self.panels.loops
-        if panels.count == 1:
+        if self._are_all_held:
             return []
         following = tirx.min(number + 1, loops.number(panels.count - 1))
         each = math.ceil(self._all_lines / (panels.pairs * panels.blocks))
@@ -169,7 +166,7 @@ class CutWeights:
 
     def loaded(self, register: int, at: Task, number: Any, block: Any, part: int, column: int) -> Any:
         """See :class:`TilesOfWeights`."""
-        place = [tirx.floormod(number, 2), block, *map(self.panels.loops.number, (part, column, 0, 0))]
+        place = [tirx.floormod(number, self._held), block, *map(self.panels.loops.number, (part, column, 0, 0))]
         return matrix_unit.loaded(register, self._panel, place)
 
     def _cut(self, line: Any, at: Task, number: Any) -> Any:
@@ -185,7 +182,8 @@ class CutWeights:
         def value(which: int) -> Callable[[Any], Any]:
             def store(lane: Any) -> Any:
                 places = panels.places(at, number, column, lane, vector, step + which)
-                found = panels.product.or_zero(vector, substitute(panels.product.weights.value, places))
+                found = substitute(panels.product.weights.value, places)
+                found = panels.product.or_zero(panels.run(vector, step + which), found)
                 return tirx.BufferStore(self._vector, found, [which, lane])
 
             return store
@@ -194,7 +192,7 @@ class CutWeights:
             def store(lane: Any) -> Any:
                 steps = [tirx.BufferLoad(self._vector, [which, lane]) for which in range(packed)]
                 row = numbers.row_of_weights([numbers.part(step, part) for step in steps])
-                place = [tirx.floormod(number, 2), block, loops.number(part), column, own, lane]
+                place = [tirx.floormod(number, self._held), block, loops.number(part), column, own, lane]
                 return tirx.BufferStore(self._panel, row, place)
 
             return store

@@ -32,6 +32,7 @@ from eqsat_layout.targets.cpu.single.lanes import (
     vector_at,
 )
 from eqsat_layout.targets.cpu.single.loops import in_parallel
+from eqsat_layout.targets.cpu.single.short_rows import short_rows
 from eqsat_layout.targets.schedules.accesses import StageAccess, as_int
 from eqsat_layout.targets.schedules.attempts import unless_refused
 from eqsat_layout.targets.schedules.rebuild import CutAxis, schedule_over
@@ -50,7 +51,8 @@ _MOST_LOADS = 512  # of a row that is written out, as straight code takes LLVM l
 def move_lanes(sch: Any, machine: CpuMachine) -> Any:
     """The schedule; ``None`` where there is more than one stage, or one of another kind.
 
-    Either such loads lie along another axis of the result: squares of both axes are transposed in registers. Or they
+    Either rows are a few narrow elements, each from another plane. Or such loads lie along another axis of the result:
+    squares of both axes are transposed in registers. Or they
     jump along their row in a way that is known: elements are picked out of the two vectors that hold them, and what
     else depends on the place in the row is a table. Or several places take turns to give the elements of a row. Or each
     vector is put together of a few others.
@@ -64,7 +66,7 @@ def move_lanes(sch: Any, machine: CpuMachine) -> Any:
         return None
     if any(str(access.buffer.dtype).startswith(_WIDENED) for access in (stage.write, *stage.loads)):
         return None
-    for body_of in (_in_squares, _in_rows, interleaved_rows, from_few_vectors):
+    for body_of in (short_rows, _in_squares, _in_rows, interleaved_rows, from_few_vectors):
         moved = unless_refused(partial(_moved_by, body_of, sch, stage, machine))
         if moved is not None:
             return moved
@@ -86,7 +88,8 @@ def _is_elsewhere(load: StageAccess, stage: Stage) -> bool:
 def _scheduled(sch: Any, stage: Stage, body: LaneBody, machine: CpuMachine) -> Any:
     buffers = {load.buffer: None for load in stage.loads}  # each once, in order
     reads, writes = ([_whole(buffer) for buffer in group] for group in (buffers, [stage.write.buffer]))
-    block = s_tir.SBlock(list(body.axes), reads, writes, stage.name, sequence(body.statements))
+    inside = sequence(body.statements)
+    block = s_tir.SBlock(list(body.axes), reads, writes, stage.name, inside, alloc_buffers=list(body.buffers))
     moved = schedule_over(sch.mod["main"], [under_loops(block)], [])
     loops = moved.get_loops(moved.get_sblock(stage.name))
     in_parallel(moved, loops[: len(loops) - body.inner], machine, stage.domain)

@@ -38,11 +38,15 @@ _QUAD = 4  # lanes: instructions move elements within so many, or so many togeth
 
 
 class LaneBody(NamedTuple):
-    """Statements, and the axes that they are inside of; ``inner`` of these are not for threads."""
+    """Statements, and the axes that they are inside of; ``inner`` of these are not for threads.
+
+    ``buffers``: of their own.
+    """
 
     axes: Sequence[Any]
     statements: Sequence[Any]
     inner: int
+    buffers: Sequence[Any] = ()
 
 
 @dataclass(frozen=True)

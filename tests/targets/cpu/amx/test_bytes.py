@@ -58,6 +58,14 @@ def assert_same(func: Any, product_of_tiles: str = "tdpbusd") -> None:
         convolution(64, 16, 9, 3, 16, stride=2),  # a panel of one tile
         convolution(96, 48, 7, 1, 16),  # the last row of a tile overlaps the one before
         convolution(128, 64, 5, 3, 16, border=200),
+        convolution(64, 32, 9, 5, 16),
+        convolution(4, 64, 23, 7, 16, stride=2, edge=0),  # seven words of a line of the window as twice four
+        convolution(4, 32, 11, 3, 16, edge=0),
+        convolution(12, 32, 9, 3, 16, border=3),
+        convolution(40, 32, 6, 1, 16),
+        convolution(64, 48, 7, 1, 16),  # tiles of data where they lie, of which the last one overlaps the one before
+        product(16, 64, 32),
+        product(49, 128, 48),
         product(5, 64, 48),
         product(33, 72, 37),  # the last columns too
     ],
@@ -104,6 +112,39 @@ def test_any_plan_gives_the_same(data: st.DataObject) -> None:
 
 
 @needs_unit
+@settings(max_examples=tries(8), deadline=None)
+@given(st.data())
+def test_any_chunk_of_an_image_gives_the_same(data: st.DataObject) -> None:
+    """Rows for all pixels, of which those at the ends of lines are no results."""
+    size, taps, stride = data.draw(st.integers(3, 12)), data.draw(st.sampled_from([1, 3, 5])), data.draw(st.just(1))
+    func = convolution(
+        64 * data.draw(st.integers(1, 2)), 48, size, taps, 16, data.draw(st.integers(0, 9)), stride=stride
+    )
+    share = data.draw(st.integers(1, 4))
+    images = []
+
+    def plan(found: Any, machine: Any) -> TilePlan:
+        rows = 16 * -(-found.rows.extent // (16 * share))
+        images.append(found.image)
+        return TilePlan(rows, -(-found.rows.extent // rows), 1, 1, 0.0 if found.image else 1.0)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(selection, "plan_tiles", plan)
+        assert_same(func)
+    assert (images[-1] is not None) == (taps > 1)
+
+
+@needs_unit
+def test_data_in_a_box_is_not_loaded_as_if_it_lay_alone() -> None:
+    func = product(20, 64, 32)
+    boxed = in_boxes(func, {0: Box((20, 64), (20, 128), (0, 1), (0, 16))})
+    arrays = operands(boxed)
+    np.testing.assert_array_equal(
+        ran(scheduled(boxed, in_tiles=True), arrays), ran(scheduled(boxed, in_tiles=False), arrays)
+    )
+
+
+@needs_unit
 def test_weights_in_a_box_are_not_loaded_as_if_they_lay_alone() -> None:
     """Rows of a part of a larger tensor are further apart than those of a tensor of its size."""
     data, weights = te.placeholder((20, 64), "uint8", "data"), te.placeholder((16, 128), "int8", "weights")
@@ -134,7 +175,14 @@ def test_what_pays() -> None:
         return split_product(words.func, machine, words.signed)
 
     assert plan(convolution(128, 128, 28, 3, 16)) is not None
-    assert plan(convolution(16, 128, 28, 3, 16)) is None, "rows of tiles have 64 bytes"
+    assert plan(convolution(128, 128, 28, 3, 16)).product.image is not None
+    assert plan(convolution(128, 128, 28, 3, 16, stride=2)).product.image is None, (
+        "neighbours are not read by neighbours"
+    )
+    assert plan(convolution(16, 128, 28, 3, 16)) is not None
+    assert plan(convolution(4, 64, 230, 7, 16, stride=2, edge=0)) is not None
+    assert plan(convolution(4, 32, 225, 3, 16, stride=2, edge=0)) is None, "nine words of a tile's sixteen"
+    assert plan(product(196, 384, 1536)).product.data_stride == 96
     assert plan(product(1, 768, 768)) is None
     assert plan(convolution(128, 128, 28, 3, 16), replace(AMX, matrix_bytes=False)) is None
 

@@ -115,7 +115,7 @@ def test_a_product_of_any_shape_is_right(data):
 
     def plan(product, machine):
         found = plan_tiles(product, machine)
-        blocks, panels = -(-product.steps.vectors(16) // 2), -(-product.columns.vectors(16) // 2)
+        blocks, panels = -(-product.steps.vectors // 2), -(-product.columns.vectors // 2)
         if blocks % pieces or panels % groups:
             return found
         return TilePlan(chunk, -(-rows // chunk), groups, pieces, 0.0)
@@ -161,6 +161,24 @@ def test_a_convolution_with_its_epilogue_is_right(always, stride, dilation, wind
     module = tvm.IRModule({"main": plain.with_attr("global_symbol", "main")})
     build_scheduled(module, normalize_target())["main"](*map(tvm.runtime.tensor, arrays), expected)
     np.testing.assert_allclose(got, expected.numpy(), rtol=0, atol=2e-4)
+
+
+@needs_unit
+@pytest.mark.parametrize("pad", [0, 1])
+@pytest.mark.parametrize("block", [16, 32])
+def test_windows_along_three_axes_are_read_from_an_image(always, pad, block):
+    """Parts of floats are cut once, and not for each of 27 places of the window."""
+    shapes = (1, 5, 6, 4, block * 2), (3, 3, 3, block * 2, 32)
+    func = function_of(
+        lambda b, x, w: relax.op.nn.conv3d(x, w, padding=pad, data_layout="NDHWC", kernel_layout="DHWIO"), *shapes
+    )
+    split = split_product(func, machine_here())
+    assert split is not None
+    assert split.product.image is not None
+    x, w = (random(*shape, seed=number) for number, shape in enumerate(shapes))
+    padded = np.pad(x.astype("float64"), [(0, 0), (pad, pad), (pad, pad), (pad, pad), (0, 0)])
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3, 3), axis=(1, 2, 3))
+    np.testing.assert_allclose(run(func, [x, w]), np.einsum("bdhwcijk,ijkco->bdhwo", windows, w), rtol=0, atol=2e-4)
 
 
 @needs_unit
