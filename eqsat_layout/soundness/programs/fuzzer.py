@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from eqsat_layout.soundness.programs.choices import Choices
-from eqsat_layout.soundness.programs.generator import make_program
 from eqsat_layout.soundness.programs.jobs import run_jobs
 from eqsat_layout.soundness.programs.outcomes import FAILED, ProgramReport, Progress
-from eqsat_layout.soundness.programs.trial import EXACTLY, check, is_device
+from eqsat_layout.soundness.programs.trial import EXACTLY, check, program_of
 from eqsat_layout.targets.registry import target as target_of
 
 
@@ -59,7 +58,7 @@ def main(given: Sequence[str]) -> int:
     for seed in options.seeds:
         outcome = check(Choices.of_seed(seed), seed, target=target)
         failed |= outcome.kind == FAILED
-        print(outcome.program or make_program(Choices.of_seed(seed), known_sizes=is_device(target)).text())
+        print(outcome.program or program_of(Choices.of_seed(seed), seed, target).text())
         print(f"seed {seed}: {outcome.kind} {outcome.why} {outcome.text}")
     return 1 if failed else 0
 

@@ -17,6 +17,7 @@ from eqsat_layout.errors import EqsatError
 from eqsat_layout.soundness.programs.adversarial_costs import AdversarialCosts
 from eqsat_layout.soundness.programs.choices import Choices
 from eqsat_layout.soundness.programs.ops import kinds_for
+from eqsat_layout.soundness.programs.ops_quantised import quantised
 from eqsat_layout.soundness.programs.ops_schema import of_unknown_size
 from eqsat_layout.soundness.programs.writer import EXTENTS, FunctionWriter, ModuleWriter, Step
 
@@ -37,17 +38,19 @@ class RandomProgram:
         return f"# optimize(mod, {options})\n{self.module.script(show_meta=True)}"
 
 
-def make_program(choices: Choices, *, known_sizes: bool = False) -> RandomProgram:
-    """The program that ``choices`` make. ``known_sizes``: none that only the data says, as devices have it."""
-    writer = ModuleWriter(choices, _kinds_of_known_sizes if known_sizes else kinds_for)
+def make_program(choices: Choices, *, known_sizes: bool = False, of_bytes: bool = False) -> RandomProgram:
+    """The program that ``choices`` make. ``known_sizes``: none that only the data says, as devices have it;
+    ``of_bytes``: most of its steps are products of bytes."""
+
+    def kinds(w: FunctionWriter, x: Any) -> dict[Step, int]:
+        found = {kind: n for kind, n in kinds_for(w, x).items() if not known_sizes or kind is not of_unknown_size}
+        return {kind: sum(found.values()) if of_bytes and kind is quantised else n for kind, n in found.items()}
+
+    writer = ModuleWriter(choices, kinds)
     FunctionWriter(writer, "main", _params(choices), depth=0).write(9)
     if choices.chance(8):
         FunctionWriter(writer, "other", _params(choices), depth=1).write(3)
     return RandomProgram(tvm.IRModule(writer.functions), _options(writer), tuple(writer.kinds))
-
-
-def _kinds_of_known_sizes(w: FunctionWriter, x: Any) -> dict[Step, int]:
-    return {kind: weight for kind, weight in kinds_for(w, x).items() if kind is not of_unknown_size}
 
 
 def programs() -> Any:

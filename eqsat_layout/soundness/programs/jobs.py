@@ -19,10 +19,9 @@ from typing import Any, Final
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.soundness.programs.choices import Choices
-from eqsat_layout.soundness.programs.generator import make_program
 from eqsat_layout.soundness.programs.outcomes import FAILED, ProgramFailure, ProgramOutcome, ProgramReport, Progress
 from eqsat_layout.soundness.programs.shrink import TRIES, shrunk
-from eqsat_layout.soundness.programs.trial import check, is_device
+from eqsat_layout.soundness.programs.trial import check, program_of
 from eqsat_layout.system.sigint import start_without_sigint
 
 STRIDE: Final = 1_000_000
@@ -183,7 +182,7 @@ class Worker:
             why = f"the process died of {_cause(self._process.exitcode)}"
         self.close()
         choices = Choices.of_seed(seed) if record is None else Choices.of_record(record)
-        program = make_program(choices, known_sizes=is_device(self.target))
+        program = program_of(choices, seed, self.target)
         return ProgramOutcome(FAILED, why, "", tuple(choices.record), tuple(choices.spans), program.text())
 
     def _answers(self) -> bool:

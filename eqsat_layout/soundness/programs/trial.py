@@ -46,6 +46,8 @@ OPINION_EVERY: Final = 10
 THREADS_EVERY: Final = 16
 """Programs in one of which several threads optimise at once."""
 _THREADS: Final = 3
+BYTES_EVERY: Final = 4
+"""Programs in one of which most steps are products of bytes: faults of these show in few of them."""
 
 EXACTLY: Final = "approx=False"
 """In the place of a target: programs are compiled for this CPU with ``approx=False``, beside TVM's own builds."""
@@ -54,6 +56,16 @@ EXACTLY: Final = "approx=False"
 def is_device(target: Any) -> bool:
     """Programs are compiled for another target than this CPU."""
     return target not in (None, EXACTLY)
+
+
+def is_of_bytes(seed: int) -> bool:
+    """Most steps of that seed's program are products of bytes."""
+    return seed % BYTES_EVERY == BYTES_EVERY - 1
+
+
+def program_of(choices: Choices, seed: int, target: Any = None) -> RandomProgram:
+    """The program that is tried for a seed and a target: one in so many is a quantised network."""
+    return make_program(choices, known_sizes=is_device(target), of_bytes=is_of_bytes(seed))
 
 
 Optimizer = Callable[..., Any]
@@ -74,7 +86,7 @@ def check(
     clock = Clock()
     try:
         with clock.stage("make"):
-            program = make_program(choices, known_sizes=is_device(target))
+            program = program_of(choices, seed, target)
     except Exception as error:  # on purpose, as in all of this file: see above
         return _finished(choices, None, clock, _raised("making the program", error))
     try:

@@ -34,6 +34,8 @@ _FLOATS = (0.5, -1.0, 0.0, 2.0, 0.25, 1.0)
 _BOUNDS = (float("-inf"), float("inf"), float("nan"), -0.0, 0.5)
 _SIZES = (1, 1, 2, 2, 3)
 """Windows, strides and the like: lists of numbers, or a number where a list may stand."""
+_SIZES_OR_NONE = (0, 0, 0, 1, 1, 2, 2, 3)
+"""The same where nothing is the default, such as padding: it may be at one side only."""
 _POSITIONS = (0, 1, 1, 2, 3, 4, 9, -1, -2, -3)
 """Lists of positions, which may be counted from the end, or lie beyond it."""
 _STEPS = (1, 2, 2, 3, -1, -2)
@@ -125,7 +127,7 @@ class ArgumentDraw:
             return rng.choice(_NUMBERS)
         if hint is tvm.ir.Expr:
             return self._row(_POSITIONS)
-        numbers = self._numbers(typing.get_args(hint))
+        numbers = self._numbers(typing.get_args(hint), _SIZES_OR_NONE if _may_be_none(parameter.default) else _SIZES)
         return [max(1, n) for n in numbers] if _is_size(parameter.default) else numbers
 
     def _one_of(self, parameter: Parameter, options: Sequence[Any]) -> Any:
@@ -139,10 +141,10 @@ class ArgumentDraw:
             return rng.choice(_SIZES)
         return self._value(parameter, chosen)
 
-    def _numbers(self, sorts: Sequence[Any]) -> list[int]:
+    def _numbers(self, sorts: Sequence[Any], sizes: Sequence[int]) -> list[int]:
         """A list of numbers: as many as the hint has, or as the other lists have."""
         length = len(sorts) if len(sorts) > 1 and Ellipsis not in sorts else self._length
-        return self._row(_SIZES, length)
+        return self._row(sizes, length)
 
     def _row(self, numbers: Sequence[int], length: int | None = None) -> list[int]:
         """Some of the numbers; or of the axes, or an order of them."""
@@ -186,6 +188,12 @@ def _is_size(default: Any) -> bool:
     """Whether a parameter with this default counts elements: windows and strides, of which TVM takes 0 too."""
     numbers = default if isinstance(default, tuple | list) else [default]
     return bool(numbers) and all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in numbers)
+
+
+def _may_be_none(default: Any) -> bool:
+    """Whether a parameter with this default counts elements of which there may be none."""
+    numbers = default if isinstance(default, tuple | list) else [default]
+    return bool(numbers) and all(isinstance(n, int) and not isinstance(n, bool) and n == 0 for n in numbers)
 
 
 def _with_other_axis(shape: Sequence[Any], extent: Any, rng: random.Random) -> list[Any]:

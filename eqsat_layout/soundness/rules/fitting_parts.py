@@ -36,17 +36,23 @@ class FittingParts:
 
     def __init__(self, parts: Sequence[Part], make_view: MakeView, rng: random.Random):
         self._parts, self._make_view, self._rng = parts, make_view, rng
+        self._called: dict[str, list[Part]] = {}
 
     def has(self, text: str) -> bool:
         """Whether some of them are called so."""
-        return text in KINDS or any(_is_called(part, text) for part in self._parts)
+        return text in KINDS or bool(self._those_called(text))
+
+    def _those_called(self, text: str) -> list[Part]:
+        if text not in self._called:
+            self._called[text] = [part for part in self._parts if _is_called(part, text)]
+        return self._called[text]
 
     def part(self, text: str, operands: Sequence[TensorType | None], result: Type | None) -> Part:
         """A view, pad or crop of the vocabulary, or a new one where none fits."""
         if isinstance(result, tuple) or len(operands) != 1:
             raise MisfitError
         given = operands[0]
-        called = [part for part in self._parts if _is_called(part, text)]
+        called = self._those_called(text)
         fitting = [
             part
             for part in called

@@ -26,6 +26,7 @@ from eqsat_layout.soundness.rules.lexicon import Host, Lexicon
 from eqsat_layout.soundness.rules.made_rows import made_names
 from eqsat_layout.soundness.rules.matching import MOST, Matcher
 from eqsat_layout.soundness.rules.model import Row, RuleModel
+from eqsat_layout.soundness.rules.promising import Promise
 from eqsat_layout.soundness.rules.questions import Questions
 from eqsat_layout.soundness.rules.random_model import make_model, make_narrow_model
 from eqsat_layout.soundness.rules.remarks import never_false, never_true, remarks_on
@@ -111,7 +112,9 @@ class Fuzzer:
         self._wanted = sorted(set(_named_ops(base)))
         fuzzed = [watched.rule for watched in self._matcher.watched]
         self._sought = fuzzed if len(fuzzed) <= FEW_RULES else []
-        self._instances = Instances(dict(one for rule in self._sought for one in searches(base, rule)))
+        sought = [(rule, key, one) for rule in self._sought for key, one in searches(base, rule)]
+        promises = {key: Promise(base, rule) for rule, key, _ in sought}
+        self._instances = Instances({key: one for _, key, one in sought}, promises)
         self.reports = [RuleReport(watched.rule) for watched in self._matcher.watched]
         self._refused = [RuleReport(rule, trouble=why) for rule, why in self._matcher.refused]
         self._found_out: int | None = None

@@ -12,6 +12,7 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from types import MappingProxyType
 
 from eqsat_layout.graph.borders import Part
 from eqsat_layout.graph.op_calls import parameters
@@ -19,6 +20,7 @@ from eqsat_layout.maps import IndexMap
 from eqsat_layout.soundness.rules.body_searches import BodySearch
 from eqsat_layout.soundness.rules.fitting_parts import KINDS, FittingParts, MakeView, Shape
 from eqsat_layout.soundness.rules.ops import unusable
+from eqsat_layout.soundness.rules.promising import Promise
 from eqsat_layout.soundness.rules.schema import OpCall
 from eqsat_layout.soundness.rules.solver import Instance, Solver
 from eqsat_layout.soundness.rules.term_types import TermTypes
@@ -35,6 +37,10 @@ LOOKS = 2
 """Times as many as are taken are run to see that they can be."""
 IDLE = 0.2
 """How many are kept of those that say next to nothing; they are the first that are found."""
+UNKEPT = 0.25
+"""How many are of those of which the rule claims nothing: guards have to be seen false too."""
+PATIENCE = 4
+"""Times as many calls are drawn where a rule claims something of few."""
 DOUBTED = 2
 """Refusals after which a value that an attribute never had in a call that TVM takes is tried last."""
 
@@ -45,8 +51,9 @@ Trait = tuple[str, ...]
 class Instances:
     """Instances of bodies, in one vocabulary after the other; those of other vocabularies are kept."""
 
-    def __init__(self, sought: Mapping[str, BodySearch]):
-        """``sought``: by the keys of rules."""
+    def __init__(self, sought: Mapping[str, BodySearch], promises: Mapping[str, Promise] = MappingProxyType({})):
+        """``sought``: by the keys of rules; ``promises``: what rules ask beyond it, by the same keys."""
+        self._promises = promises
         self._bodies = {key: TermTypes.of(body) for key, body in sought.items()}
         self._found: dict[str, list[Instance]] = {}
         self._good: dict[str, list[OpCall]] = {}
@@ -67,16 +74,23 @@ class Instances:
             if not types.alike and not any(text in KINDS or parameters(text) for text in types.named.values()):
                 continue
             known = self._found.setdefault(key, [])
-            solver = Solver(types, shapes, fitting, rng, DRAWS if known else FIRST_DRAWS, self._good, self._chosen)
-            tellings = (one for one in iter(solver.solve, None) if rng.random() < (IDLE if _is_idle(one) else 1.0))
-            drawn = list(islice(tellings, CHOICE * count))
-            legal = filter(self._is_legal, self._unlike(key, drawn))
-            fresh = list(islice(filter(_is_usable, islice(legal, LOOKS * count)), count))
+            promise = self._promises.get(key)
+            draws = (DRAWS if known else FIRST_DRAWS) * (1 if promise is None else PATIENCE)
+            numbers = () if promise is None else promise.numbers
+            solver = Solver(types, shapes, fitting, rng, draws, self._good, self._chosen, numbers)
+            kept, others = _telling(solver, promise, CHOICE * count, rng)
+            fresh = self._usable(key, kept, count - int(UNKEPT * count) if others else count)
+            fresh += self._usable(key, others, count - len(fresh))
             made[key] = [*fresh, *rng.sample(known, min(count - len(fresh), len(known)))]
             known += fresh
             for call in calls_in({key: fresh}):
                 self._good.setdefault(call.name, []).append(call)
         return made
+
+    def _usable(self, key: str, drawn: Iterable[Instance], count: int) -> list[Instance]:
+        """Up to so many that can be run, the ones that are least like those before."""
+        legal = filter(self._is_legal, self._unlike(key, drawn))
+        return list(islice(filter(_is_usable, islice(legal, LOOKS * count)), count))
 
     def _unlike(self, key: str, drawn: Iterable[Instance]) -> Iterator[Instance]:
         """The instances, those first whose attributes have values that were seen least; of every two one for its types
@@ -114,18 +128,36 @@ class Instances:
         return sum(self._seen[trait] for trait in traits)
 
 
+def _telling(
+    solver: Solver, promise: Promise | None, count: int, rng: random.Random
+) -> tuple[list[Instance], list[Instance]]:
+    """What is solved, and few of those that say little: those of which the rule claims something, and others."""
+    kept: list[Instance] = []
+    others: list[Instance] = []
+    draws = solver.draws
+    for instance in iter(solver.solve, None):
+        is_kept = promise is None or promise.is_kept(solver.told, solver.types)
+        may_be_twins = is_kept and len(others) > len(kept)
+        if rng.random() < IDLE or not _is_idle(instance, may_be_twins=may_be_twins):
+            (kept if is_kept else others).append(instance)
+        is_late = solver.draws < (1 - 1 / PATIENCE) * draws
+        if len(kept) >= (count / CHOICE if is_late else count) or len(others) >= PATIENCE * count:
+            break
+    return kept, others[:count]
+
+
 def _alike(instance: Instance) -> int:
     """How many of its calls have a twin."""
     calls = [(c.name, c.operands, tuple(c.fields.items())) for c in instance.values() if isinstance(c, OpCall)]
     return len(calls) - len(set(calls))
 
 
-def _is_idle(instance: Instance) -> bool:
+def _is_idle(instance: Instance, *, may_be_twins: bool = False) -> bool:
     """Whether its parts are identities and its calls twins, so that much of the body is the same term twice; or there
     is one element of everything."""
     parts = [part for part in instance.values() if not isinstance(part, OpCall)]
     is_plain = all(isinstance(part, IndexMap) and part.is_identity for part in parts)
-    return (is_plain and _alike(instance) > 0) or _is_tiny(instance)
+    return (is_plain and _alike(instance) > 0 and not may_be_twins) or _is_tiny(instance)
 
 
 def _is_tiny(instance: Instance) -> bool:

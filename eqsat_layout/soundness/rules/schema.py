@@ -21,7 +21,7 @@ from tvm import relax
 from eqsat_layout.errors import ILL_TYPED
 from eqsat_layout.graph.graph import TensorType
 from eqsat_layout.graph.legalize import REFUSALS
-from eqsat_layout.graph.op_calls import documentation_of, fields_of, function_of, last_line, parameters
+from eqsat_layout.graph.op_calls import attributes_of, documentation_of, fields_of, function_of, last_line, parameters
 from eqsat_layout.graph.op_names import relax_ops
 from eqsat_layout.soundness.rules.draws import COMPUTED, DTYPES, ArgumentDraw
 
@@ -75,6 +75,11 @@ class OpCall:
         arguments of TVM's call are as they were written."""
         found = fields_of(self.build(*self.variables).attrs)
         return {name: str(value) for name, value in {**self.values, **found}.items()}
+
+    @cached_property
+    def attributes_told(self) -> Mapping[str, Any]:
+        """Its attributes as plain values, as TVM has them: what rules are told of them."""
+        return attributes_of(self.build(*self.variables)) or {}
 
     @cached_property
     def _inferred(self) -> TensorType | tuple[TensorType, ...] | str:
@@ -196,12 +201,13 @@ def drawn(
     attributes: dict[str, Any] = {}
     places: dict[str, tuple[int, ...]] = {}
     several: set[str] = set()
-    for parameter in found:
+    for number, parameter in enumerate(found):
         if not parameter.is_tensor:
             is_kept = parameter.name in kept and draw.may_be(parameter, kept[parameter.name])
             attributes[parameter.name] = kept[parameter.name] if is_kept else draw.attribute(parameter)
             continue
-        at = (len(types), len(types) + 1) if parameter.is_list else (len(types),)
+        several_are = len(known) - len(types) - sum(p.is_tensor for p in found[number + 1 :]) if exact else 2
+        at = tuple(range(len(types), len(types) + (max(1, several_are) if parameter.is_list else 1)))
         if at[-1] >= len(known) if exact else parameter.default is None and rng.random() < 0.5:
             attributes[parameter.name] = None
             continue

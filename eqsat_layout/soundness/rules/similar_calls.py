@@ -37,6 +37,8 @@ _AS_AROUND = 0.3
 broadcasts one way or another."""
 _UNITS = 0.15
 """How often a tensor of the vocabulary has axes of one element more."""
+_DECIDED = 0.3
+"""How often an attribute is a number that decides what the rule says."""
 _OTHER_DTYPES = 0.3
 """How often some of these are of other dtypes: values where all were found to be indices."""
 _AS_USUAL = 0.3
@@ -61,8 +63,16 @@ class BodyClaims:
 class SimilarCalls:
     """Draws calls on tensors of ``shapes`` and ``dtype``, or on those that calls in ``good`` take."""
 
-    def __init__(self, shapes: Sequence[Shape], dtype: str, good: Mapping[str, Sequence[OpCall]], rng: random.Random):
-        self._shapes, self._dtype, self._good, self._rng = shapes, dtype, good, rng
+    def __init__(
+        self,
+        shapes: Sequence[Shape],
+        dtype: str,
+        good: Mapping[str, Sequence[OpCall]],
+        rng: random.Random,
+        numbers: Sequence[Any] = (),
+    ):
+        """``numbers``: those that decide what the rule says."""
+        self._shapes, self._dtype, self._good, self._rng, self._numbers = shapes, dtype, good, rng, numbers
 
     def call(
         self, text: str, known: Sequence[TensorType | None], result: Type | None, body: BodyClaims, *, exact: bool
@@ -95,9 +105,12 @@ class SimilarCalls:
                     types = [TensorType(ty.shape, rng.choice((ty.dtype, self._dtype))) for ty in types]
                 known, first = types, types[0]
                 if len(known) == 1 and first.shape and rng.random() < 0.5:
-                    first = _resized(first, rng)
+                    first = _resized(first, self._numbers, rng)
         said = _said(text, body)
         call = drawn(text, [first, *known[1:]], rng, exact=exact, kept={**self._like(usual, body), **said})
+        decided = self._decided(call, body) if self._numbers and rng.random() < _DECIDED else None
+        if decided is not None:
+            call = drawn(text, call.operands, rng, exact=True, kept=decided)
         return call if all([call.values.get(name)] == [value] for name, value in said.items()) else None  # NaN too
 
     def _like(self, usual: OpCall | None, body: BodyClaims) -> dict[str, Any]:
@@ -108,6 +121,20 @@ class SimilarCalls:
         like = rng.choice(body.others) if body.others else usual
         return {k: _turned(v, rng) for k, v in (like.values if like else {}).items() if rng.random() < KEPT}
 
+    def _decided(self, call: OpCall, body: BodyClaims) -> dict[str, Any] | None:
+        """The attributes of a call; one that the body has a variable for is, or holds, a number that decides."""
+        free = [name for name, value in body.said if value is not None and is_variable(value) and name in call.values]
+        name = self._rng.choice([name for name in free if name not in _said(call.name, body)] or [""])
+        value, number = call.values.get(name), self._rng.choice(self._numbers)
+        if isinstance(value, list) and value:
+            place = self._rng.randrange(len(value))
+            value = [number if i == place or self._rng.random() < _DECIDED else one for i, one in enumerate(value)]
+        elif type(value) is type(number):
+            value = number
+        else:
+            return None
+        return {**call.values, name: value}
+
     def _first(self, usual: OpCall | None) -> TensorType:
         rng = self._rng
         if usual is None or not usual.operands:
@@ -116,9 +143,20 @@ class SimilarCalls:
             return random_type(rng, (self._dtype,))
         rank = len(usual.operands[0].shape)
         fitting = [shape for shape in self._shapes if len(shape) == rank]
-        extent = rng.choice((1, 2, 2, 3))
-        options = [usual.operands[0].shape, (extent,) * rank, *fitting, *fitting]
+        extent = rng.choice([e for e in (1, 2, 2, 3) if e**rank <= LARGEST])
+        options = [
+            usual.operands[0].shape,
+            self._thickened(usual.operands[0].shape),
+            (extent,) * rank,
+            *fitting,
+            *fitting,
+        ]
         return TensorType(rng.choice(options), self._dtype if rng.random() < 0.8 else usual.operands[0].dtype)
+
+    def _thickened(self, shape: Sequence[Any]) -> Shape:
+        """The shape with more elements along axes of one: along which of these an op goes would make no difference."""
+        thick = tuple(self._rng.choice((2, 3)) if e == 1 else int(e) for e in shape)
+        return thick if math.prod(thick) <= LARGEST else tuple(min(2, e) for e in thick)
 
     def _thinned(self, shape: Shape) -> Shape:
         """The shape; sometimes with axes of one element in the place of others."""
@@ -156,11 +194,12 @@ def _scaled(types: Sequence[TensorType], rng: random.Random) -> list[TensorType]
     return [TensorType(s, ty.dtype) for s, ty in zip(shapes, types, strict=True)] if fits else list(types)
 
 
-def _resized(ty: TensorType, rng: random.Random) -> TensorType:
-    """The type with another extent."""
-    shape = list(ty.shape)
-    shape[rng.randrange(len(shape))] = rng.randint(1, 6)
-    return TensorType(tuple(shape), ty.dtype)
+def _resized(ty: TensorType, numbers: Sequence[Any], rng: random.Random) -> TensorType:
+    """The type with another extent, perhaps one of the ``numbers``."""
+    shape = [int(e) for e in ty.shape]
+    extents = [n for n in numbers if isinstance(n, int) and 0 < n <= LARGEST]
+    shape[rng.randrange(len(shape))] = rng.choice(extents) if extents and rng.random() < 0.5 else rng.randint(1, 6)
+    return TensorType(tuple(shape), ty.dtype) if math.prod(shape) <= LARGEST else ty
 
 
 def _rearranged(ty: TensorType, rng: random.Random) -> TensorType:

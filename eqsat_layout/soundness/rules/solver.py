@@ -53,8 +53,11 @@ class Solver:
         draws: int,
         good: Mapping[str, Sequence[OpCall]],
         chosen: Counter[str],
+        numbers: Sequence[Any] = (),
     ):
-        """``chosen``: how often names were, for ops of which the body says only that they are of one name."""
+        """``chosen``: how often names were, for ops of which the body says only that they are of one name;
+        ``numbers``: what attributes and extents may well be."""
+        self._numbers = numbers
         self._nodes, self._shapes, self._parts, self._good = types, shapes, parts, good
         self._rng, self.draws = rng, draws
         self._chosen = chosen
@@ -71,7 +74,7 @@ class Solver:
             self._told: dict[Expr | None, Any] = {}
             self._named = {**self._nodes.named, **self._drawn_names()}
             self._dtype = "float32" if self._rng.random() < 0.6 else self._rng.choice(DTYPES)
-            self._alike = SimilarCalls(self._shapes, self._dtype, self._good, self._rng)
+            self._alike = SimilarCalls(self._shapes, self._dtype, self._good, self._rng, self._numbers)
             self.draws -= 1
             try:
                 self._solve()
@@ -80,6 +83,24 @@ class Solver:
                 continue
             return self._calls
         return None
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """The attributes that the body has variables for, in the last instance: as TVM has them."""
+        found: dict[str, Any] = {}
+        for key, said in self._nodes.attributes.items():
+            names = [(name, value) for name, value in said if isinstance(value, str) and is_variable(value)]
+            call = self._calls.get(key)
+            if names and isinstance(call, OpCall):
+                known = call.attributes_told
+                found.update((value, known[name]) for name, value in names if name in known)
+        return found
+
+    @property
+    def types(self) -> Mapping[str, Type]:
+        """The types of the terms that it has variables for."""
+        known = {name: self._types.get(self._nodes.root(node)) for name, node in self._nodes.variables.items()}
+        return {name: ty for name, ty in known.items() if ty is not None}
 
     def _solve(self) -> None:
         waiting = [a for a in self._nodes.applied if a.key in self._named]

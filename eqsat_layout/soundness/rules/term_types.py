@@ -63,6 +63,11 @@ class TermTypes:
             types.attributes.setdefault(key, []).append((name, value))
         return types
 
+    @property
+    def variables(self) -> dict[str, int]:
+        """The nodes of terms that a body has a variable for."""
+        return {term: node for term, node in self._nodes.items() if isinstance(term, str)}
+
     def root(self, node: int) -> int:
         """The node that stands for all of the same type."""
         while self._parents[node] != node:
