@@ -1,13 +1,22 @@
-"""Reductions to several results at once, whose values are chosen by conditions."""
+"""Vectors of what TVM has for scalars only."""
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import numpy as np
 import pytest
-from tvm import relax
+import tvm
+from tvm import relax, te, tirx
 
 import eqsat_layout
+from eqsat_layout.passes.let_vectors import round_in_vectors, serialise_let_vectors
 from eqsat_layout.readers.layers.window_maxima import Windows, window_maxima
+from eqsat_layout.targets.cpu.build import build_scheduled
+from eqsat_layout.targets.cpu.target import normalize_target
+from eqsat_layout.targets.schedules.stages import new_schedule, stages_of
+from eqsat_layout.tir.structural import nodes_of
 
 
 @pytest.mark.parametrize("size", [3, 1])
@@ -28,3 +37,28 @@ def test_each_lane_of_a_vector_has_its_own_choice(size: int) -> None:
     windows = np.lib.stride_tricks.sliding_window_view(padded, size)
     np.testing.assert_array_equal(values.reshape(-1), windows.max(1))
     np.testing.assert_array_equal(places.reshape(-1), windows.argmax(1) + np.arange(8) - size // 2)
+
+
+@pytest.mark.parametrize("outer", ["nearbyint", "erf"])
+def test_names_in_a_statement_that_is_taken_apart_are_met_once(outer: str) -> None:
+    """TVM refused a kernel that rounds the sigmoid of a rounded value."""
+    x = te.placeholder((8,), "float32", "x")
+
+    def element(i: Any) -> Any:
+        v, w = (tirx.Var(name, "float32") for name in "vw")
+        inside = tirx.Let(w, tirx.Let(v, tirx.nearbyint(x[i]), v * v + v), w * w)
+        return tirx.nearbyint(inside) if outer == "nearbyint" else tirx.erf(inside)
+
+    sch = new_schedule(te.create_prim_func([x, te.compute((8,), element)]))
+    (loop,) = sch.get_loops(stages_of(sch)[0].block)
+    sch.vectorize(loop)
+    kernel = sch.mod["main"].with_attr("global_symbol", "kernel")
+    changed = serialise_let_vectors()(round_in_vectors()(sch.mod))["main"]
+    kinds = {one.kind for one in nodes_of(changed.body, tirx.For)}
+    assert kinds == {tirx.ForKind.VECTORIZED if outer == "nearbyint" else tirx.ForKind.SERIAL}
+    given = np.linspace(-1.6, 1.6, 8, dtype="float32")
+    result = tvm.runtime.tensor(np.zeros(8, "float32"))
+    build_scheduled(tvm.IRModule({"kernel": kernel}), normalize_target())["kernel"](tvm.runtime.tensor(given), result)
+    whole = (np.rint(given) ** 2 + np.rint(given)) ** 2
+    expected = np.rint(whole) if outer == "nearbyint" else [math.erf(value) for value in whole]
+    np.testing.assert_allclose(result.numpy(), expected, rtol=1e-6)

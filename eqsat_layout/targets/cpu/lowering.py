@@ -18,7 +18,7 @@ from eqsat_layout.passes.fitting_calls import any_address, skip_checks
 from eqsat_layout.passes.guarded_divisions import guard_divisions_by_sizes
 from eqsat_layout.passes.index_bits import indices_in_bits
 from eqsat_layout.passes.let_narrow_floats import with_let_values
-from eqsat_layout.passes.let_vectors import serialise_let_vectors
+from eqsat_layout.passes.let_vectors import round_in_vectors, serialise_let_vectors
 from eqsat_layout.passes.reduction_inits import init_empty_loops
 from eqsat_layout.passes.rounding import round_by_arithmetic
 from eqsat_layout.passes.unique_lets import with_unique_lets
@@ -73,7 +73,8 @@ def _passes() -> list[Any]:
         s_tir.transform.LoopPartition(),  # loops that ask for it, at their conditions
         split_remainder_loops(),  # of remainders, which LLVM gets wrong
         cut_at_conditions(),  # where it keeps LLVM from vectors
-        select_in_lanes(),  # what the next two would take apart
+        select_in_lanes(),  # what the next ones would take apart
+        round_in_vectors(),
         serialise_let_vectors(),  # what the next one would give the last lane's value
         tirx.transform.VectorizeLoop(),
         lower_byte_products(),  # whose vectors the CPU takes in its own sizes
