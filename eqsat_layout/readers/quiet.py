@@ -15,31 +15,45 @@ from collections.abc import Iterator
 _logger = logging.getLogger("eqsat_layout")
 
 
+_TURN = threading.RLock()
+"""Prints and warnings are those of the process: of two threads, one waits for the other's to be its own again."""
+
+
 @contextlib.contextmanager
 def talk_to_log() -> Iterator[None]:
-    """Prints, warnings and torch's own log of this thread go to the log under ``eqsat_layout``."""
+    """What is printed and warned of, and what torch logs in this thread, goes to the log under ``eqsat_layout``.
+
+    One thread at a time; others' prints go there meanwhile.
+    """
     said = io.StringIO()
-    with (
-        warnings.catch_warnings(record=True) as warned,
-        contextlib.redirect_stdout(said),
-        contextlib.redirect_stderr(said),
-        _without_log_of("torch"),
-    ):
-        warnings.simplefilter("always")
-        try:
+    logged: list[str] = []
+    warned: list[warnings.WarningMessage] = []
+    try:
+        with (
+            _TURN,
+            warnings.catch_warnings(record=True) as warned,
+            contextlib.redirect_stdout(said),
+            contextlib.redirect_stderr(said),
+            _without_log_of("torch", logged),
+        ):
+            warnings.simplefilter("always")
             yield
-        finally:
-            told = (*said.getvalue().splitlines(), *(str(warning.message) for warning in warned))
-    for text in told:
-        _logger.debug("%s", text)
+    finally:
+        for text in (*said.getvalue().splitlines(), *logged, *(str(warning.message) for warning in warned)):
+            _logger.debug("%s", text)
 
 
 @contextlib.contextmanager
-def _without_log_of(package: str) -> Iterator[None]:
-    """The handlers of its modules, which hold the process's own standard error, leave out what this thread logs."""
+def _without_log_of(package: str, logged: list[str]) -> Iterator[None]:
+    """The handlers of its modules, which hold the process's own standard error, leave out what this thread logs, which
+    is added to ``logged`` once."""
     own = threading.get_ident()
+    last: list[logging.LogRecord] = []
 
     def is_of_others(record: logging.LogRecord) -> bool:
+        if record.thread == own and record not in last:
+            last[:] = [record]
+            logged.append(record.getMessage())
         return record.thread != own
 
     loggers = [

@@ -48,6 +48,22 @@ def statements_of(func: Any) -> list[Any]:
     return list(body.seq) if isinstance(body, tirx.SeqStmt) else [body]
 
 
+def changes_what_it_reads(func: Any) -> bool:
+    """A block stores an element of a buffer that it or one before it reads: what is done again there gives another.
+
+    Sums that a block adds up are its own; loops inside of blocks are done as they are written.
+    """
+    blocks = [block for block in nodes_of(func.body, s_tir.SBlock) if isinstance(block.body, tirx.BufferStore)]
+    read: set[Any] = set()
+    for block in blocks:
+        target = block.body.buffer
+        loaded = {load.source for load in nodes_of(block.body, tvm.ir.TensorLoad)}
+        read |= loaded - {target} if block.init is not None else loaded
+        if target in read:
+            return True
+    return False
+
+
 def under_loops(block: Any) -> Any:
     """The block under one loop for each of its axes."""
     loops = [Var(f"i{number}", axis.var.ty) for number, axis in enumerate(block.iter_vars)]

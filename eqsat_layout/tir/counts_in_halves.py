@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import tvm
 from tvm import tirx
 
-from eqsat_layout.tir.structural import structural_map_outermost
+from eqsat_layout.tir.structural import nodes_of, structural_map_outermost
 
 _NARROW: Final = ("float16", "bfloat16")
 _WIDE: Final = ("float32", "float64")
@@ -34,7 +35,7 @@ def _count(value: Any, dtype: str) -> Any:
     if isinstance(value, tirx.FloatImm):
         return tirx.FloatImm(dtype, value.value)
     if isinstance(value, tirx.Cast) and str(value.value.ty.dtype).startswith("int"):
-        return tirx.Cast(dtype, value.value)
+        return None if nodes_of(value.value, tvm.ir.TensorLoad, tvm.ir.Call) else tirx.Cast(dtype, value.value)
     if isinstance(value, tirx.Mul):
         parts = [_count(part, dtype) for part in (value.a, value.b)]
         return None if None in parts else tirx.Mul(*parts)

@@ -125,9 +125,11 @@ def test_examples_are_given_as_people_have_them() -> None:
     """In a list, as arrays, of a model that torch compiles: each was an error of torch's or a name that nobody gave."""
     torch = pytest.importorskip("torch")
     model, x = torch_model(), torch.from_numpy(X)
-    for given in ([x], X, {"input": X}):
+    for given in ([x], X, {"input": X}, X[:, ::-1], X.astype(">f4")):
         assert source_of(model, given).inputs == ("input",)
     assert source_of(torch.compile(model), x).inputs == ("input",)
+    with pytest.raises(EqsatError, match="inputs: an array of <U1 is no tensor"):
+        source_of(model, np.array(["x"]))
 
 
 def test_results_in_a_dataclass_are_its_fields() -> None:

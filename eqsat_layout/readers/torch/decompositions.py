@@ -48,10 +48,19 @@ def _for_each(torch: Any) -> dict[Any, Any]:
 
 
 def _each(op: Any) -> Any:
+    arguments = op.default._schema.arguments if hasattr(op, "default") else []
+    count, by_name = (
+        sum(not one.kwarg_only for one in arguments) or None,
+        [one.name for one in arguments if one.kwarg_only],
+    )
+
     def made(*given: Any, **named: Any) -> Any:
-        length = len(given[0])
+        length = max(len(one) for one in given if isinstance(one, list | tuple))
         lists = [one if isinstance(one, list | tuple) else [one] * length for one in given]
-        return [op(*row, **named) for row in zip(*lists, strict=True)]
+        rows = zip(*lists, strict=True)
+        return [
+            op(*row[:count], **dict(zip(by_name, row[count:] if count else (), strict=False)), **named) for row in rows
+        ]
 
     return made
 

@@ -40,8 +40,15 @@ def exported(model: Any, inputs: Any) -> Any:
 
 
 def _tensors(torch: Any, value: Any) -> Any:
-    """Arrays, wherever they are in ``value``, as tensors."""
-    return torch.utils._pytree.tree_map_only(np.ndarray, torch.from_numpy, value)
+    """Arrays, wherever they are in ``value``, as tensors of their own."""
+
+    def tensor(array: Any) -> Any:
+        try:
+            return torch.from_numpy(np.array(array, array.dtype.newbyteorder("="), order="C"))
+        except TypeError as error:
+            raise EqsatError(f"inputs: an array of {array.dtype} is no tensor: {said_by(error)}") from error
+
+    return torch.utils._pytree.tree_map_only(np.ndarray, tensor, value)
 
 
 def _check_call(model: Any, given: tuple[Any, ...], named: Mapping[str, Any]) -> None:

@@ -82,12 +82,16 @@ class Places(_Base):  # type: ignore[misc]
         value = node.args[0].meta["val"]
         if not value.is_contiguous() or value.storage_offset() != 0:
             raise EqsatError("of a tensor that is not dense in memory is not done")
+        base = value if value._base is None else value._base
+        if base.untyped_storage().nbytes() != value.numel() * value.element_size():
+            raise EqsatError("of a part of a tensor is not done, as it may read the rest")
         return self.block_builder.emit(relax.op.reshape(self.env[node.args[0]], [-1]))
 
     def _strides(self, node: Any, first: int = 1) -> tuple[Any, Any, Any]:
         """Sizes, strides and where they begin."""
         given = list(self.retrieve_args(node))[first:]
-        return given[0], given[1], (given[2] if len(given) > 2 else node.kwargs.get("storage_offset")) or 0
+        start = given[2] if len(given) > 2 else node.kwargs.get("storage_offset")
+        return given[0], given[1], 0 if start is None else start
 
     def _index_tensor(self, node: Any) -> Any:
         counted = _from_the_front(self, node)

@@ -54,6 +54,7 @@ from eqsat_layout.targets.schedules.narrow_indices import narrow_indices
 from eqsat_layout.targets.schedules.quantised_values import quantise_in_few_steps
 from eqsat_layout.targets.schedules.row_divisors import divide_rows_once
 from eqsat_layout.targets.schedules.stages import Stage, new_schedule, stages_of
+from eqsat_layout.tir.blocks import changes_what_it_reads
 from eqsat_layout.tir.intrinsics import calls_library
 
 _LONG = 1 << 16  # iterations of a stage that are worth a note if it is in no fast family
@@ -129,6 +130,9 @@ def _scheduled_own(func: Any, means: _Means, *, has_planes: bool = True) -> Any:
         return func
     if has_blocks_inside(func):
         return _scheduled(schedule_inside(func, partial(_part, means), means.refused))
+    if changes_what_it_reads(func):  # the last vector of a row does some of the one before again
+        means.refused[:] = [f"{_NOT_SCHEDULED}: it changes what it reads"]
+        return func
     if has_symbols(func):
         return _in_parts(func, means) or _scheduled_whole(func, means)
     planes = unless_refused(lambda: planes_as_rows(func, means.machine)) if has_planes else None

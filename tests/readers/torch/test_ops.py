@@ -46,6 +46,8 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
             torch.diagonal_scatter(x.expand(2, 5, 6), y[:2, :4], -1, 1, 2),
             *torch._foreach_add([x, x * 2], [x, x], alpha=2),
             *torch._foreach_mul([x, y], [2.0, 3.0]),
+            *torch._foreach_addcmul([x, x], [x, y], [y, y], 2.0),
+            *torch._foreach_pow(2.0, [x, y]),
         ),
         (X, torch.randn(5, 6)),
     ),
@@ -311,8 +313,8 @@ def test_sizes_are_floats_where_they_are_divided(scaled: Any) -> None:
         x = torch.randn(rows, 3)
         made, expected = session.run(None, {session.inputs[0].name: x})[0], scaled(x)
         assert str(made.dtype) == str(expected.dtype).removeprefix("torch.")
-        near = 0.05 if expected.dtype == torch.bfloat16 else 1e-5
-        np.testing.assert_allclose(made.astype("float32"), expected.float(), rtol=1e-5, atol=near)
+        near = 2**-7 if expected.dtype == torch.bfloat16 else 1e-5
+        np.testing.assert_allclose(made.astype("float32"), expected.float(), rtol=near, atol=near)
 
 
 def repeated_to_fours() -> tuple[Callable[..., Any], Any]:
@@ -466,3 +468,10 @@ def test_a_size_that_torch_finds_to_be_a_number_is_one() -> None:
     rows, columns = source_of(program).function.params[0].ty.shape.values
     assert isinstance(columns, tirx.IntImm)
     assert not isinstance(rows, tirx.IntImm)
+
+
+def test_a_part_of_a_tensor_is_not_read_beyond_its_elements() -> None:
+    """torch's strides go on into the rest of the memory, of which the part knows nothing: zeros were read there."""
+    program = torch.export.export(FunctionModule(lambda x: x[:2].as_strided((6,), (1,)) * 2), (X.reshape(-1),))
+    with pytest.raises(EqsatError, match=r"as_strided.*of a part of a tensor"):
+        source_of(program)

@@ -56,7 +56,7 @@ def operands(func: Any, seed: int = 0) -> list[Any]:
     found = []
     for param in func.params:
         shape, dtype = [int(extent) for extent in param.ty.shape], str(param.ty.dtype)
-        low, high = {"uint8": (0, 256), "int8": (-128, 128)}.get(dtype, (0, 1))
+        low, high = {"uint8": (0, 256), "int8": (-128, 128)}.get(dtype, (-9, 10))
         found.append(rng.integers(low, high, shape).astype(dtype))
     return found
 

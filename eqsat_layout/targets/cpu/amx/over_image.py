@@ -50,7 +50,7 @@ def _share_an_index(load: StageAccess, *axes: StageAxis) -> bool:
 
 
 def _distance(product: MatrixProduct, step: StageAxis, row: StageAxis) -> int:
-    """How many rows further what is read at one step is read at the step before; 0 where it isn't."""
+    """How many rows further what is read at one step is read at the step before; 0 where it isn't, or before it."""
     load, value = product.data.load, product.data.value
     by_step, by_row = load.stride(step.var), load.stride(row.var)
     if not by_step or not by_row or by_step % by_row:
@@ -58,4 +58,4 @@ def _distance(product: MatrixProduct, step: StageAxis, row: StageAxis) -> int:
     distance, analyzer = by_step // by_row, tvm.sym.Analyzer()
     moved = substitute(value, {step.var: step.var - 1, row.var: row.var + distance})
     is_same = tvm_ffi.structural_equal(analyzer.simplify(moved), analyzer.simplify(value))
-    return distance if is_same and distance <= (row.extent or 0) else 0
+    return distance if is_same and 0 < distance <= (row.extent or 0) else 0

@@ -91,7 +91,7 @@ class _Rewriter:
         """The blocks before the window that nothing else reads: the border, if there is one, and what makes floats."""
         found: list[Any] = []
         source = self._maximum.source
-        while source not in self._func.params and len(found) <= 2:
+        while source not in self._func.params and len(found) < 2:
             found.append(self._writer(source))
             loads = nodes_of(store_of(found[-1]).value, ir.TensorLoad)
             if len(loads) != 1 or len(self._readers(source)) != 1:

@@ -116,10 +116,8 @@ def test_any_plan_gives_the_same(data: st.DataObject) -> None:
 @given(st.data())
 def test_any_chunk_of_an_image_gives_the_same(data: st.DataObject) -> None:
     """Rows for all pixels, of which those at the ends of lines are no results."""
-    size, taps, stride = data.draw(st.integers(3, 12)), data.draw(st.sampled_from([1, 3, 5])), data.draw(st.just(1))
-    func = convolution(
-        64 * data.draw(st.integers(1, 2)), 48, size, taps, 16, data.draw(st.integers(0, 9)), stride=stride
-    )
+    size, taps = data.draw(st.integers(3, 12)), data.draw(st.sampled_from([1, 3, 5]))
+    func = convolution(64 * data.draw(st.integers(1, 2)), 48, size, taps, 16, data.draw(st.integers(0, 9)))
     share = data.draw(st.integers(1, 4))
     images = []
 
@@ -132,6 +130,25 @@ def test_any_chunk_of_an_image_gives_the_same(data: st.DataObject) -> None:
         patch.setattr(selection, "plan_tiles", plan)
         assert_same(func)
     assert (images[-1] is not None) == (taps > 1)
+
+
+@needs_unit
+@pytest.mark.parametrize("step", [-1, 1])
+def test_windows_that_go_backwards_are_no_image(step: int) -> None:
+    """Steps that read what is before were taken for an image of negative extents."""
+    data, weights = te.placeholder((1, 42, 64), "uint8", "data"), te.placeholder((3, 16, 32, 4), "int8", "weights")
+    t, c = te.reduce_axis((0, 3), "t"), te.reduce_axis((0, 64), "c")
+
+    def element(n: Any, y: Any, o: Any) -> Any:
+        one = data[n, y + (2 - t if step < 0 else t), c].astype("int32")
+        return te.sum(one * weights[t, c // 4, o, c % 4].astype("int32"), axis=[t, c])
+
+    func = te.create_prim_func([data, weights, te.compute((1, 40, 32), element)], index_dtype_override="int64")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            selection, "plan_tiles", lambda found, _: TilePlan(48, 1, 1, 1, 0.0 if found.image is not None else 1.0)
+        )
+        assert_same(func)
 
 
 @needs_unit

@@ -96,6 +96,20 @@ def test_others_are_left_alone(options: dict[str, Any]) -> None:
     assert maxima_of_bytes(func).same_as(func)
 
 
+def test_a_step_between_the_bytes_and_the_border_is_left_alone() -> None:
+    """Was a fault, and no reason."""
+    x = te.placeholder((1, 8, 32), "uint8", "x")
+    made = te.compute(x.shape, lambda *i: x(*i).astype("float32") * te.const(0.5, "float32"), "made")
+    positive = te.compute(x.shape, lambda *i: te.max(made(*i), te.const(1.0, "float32")), "positive")
+    inside = te.compute(
+        (1, 10, 32),
+        lambda n, y, c: tirx.if_then_else(tirx.all(y >= 1, y < 9), positive[n, y - 1, c], te.const(LOWEST, "float32")),
+    )
+    k = te.reduce_axis((0, 3), "k")
+    func = te.create_prim_func([x, te.compute((1, 8, 32), lambda n, y, c: te.max(inside[n, y + k, c], axis=k))])
+    assert maxima_of_bytes(func).same_as(func)
+
+
 def test_sums_are_left_alone() -> None:
     x, k = te.placeholder((8, 32), "uint8", "x"), te.reduce_axis((0, 32), "k")
     func = te.create_prim_func([x, te.compute((8,), lambda i: te.sum(x[i, k].astype("float32"), axis=k))])
