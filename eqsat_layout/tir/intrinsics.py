@@ -23,6 +23,11 @@ def is_choice(node: Any) -> bool:
     return is_call(node, "prim.if_then_else")
 
 
+def conjuncts(condition: Any) -> list[Any]:
+    """What must all hold for the condition."""
+    return [*conjuncts(condition.a), *conjuncts(condition.b)] if isinstance(condition, tirx.And) else [condition]
+
+
 def is_pure(call: Any) -> bool:
     """It gives a function of its arguments and does nothing else, as far as TVM says."""
     kind = call.op.get_attr("TCallEffectKind") if isinstance(call.op, tvm.ir.Op) else None

@@ -83,6 +83,10 @@ class StageAccess:
         """The size of the blocks (``var // 16``, ``var % 16``) that the buffer has along ``var``; 0: none."""
         return math.lcm(*found) if (found := [p for index in self.indices for p in _divisors_of(index, var)]) else 0
 
+    def moves_along_both(self, var: Any, other: Any) -> bool:
+        """One of the indices depends on both, as that of a window does."""
+        return any(depends_on(index, var) and depends_on(index, other) for index in self.indices)
+
     def uses(self, var: Any) -> bool:
         """The indices depend on ``var``."""
         if var not in self._uses:

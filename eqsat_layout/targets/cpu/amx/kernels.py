@@ -24,10 +24,10 @@ from eqsat_layout.tir.blocks import sequence, store_of
 def matrix_kernel(product: MatrixProduct, epilogue: Stage | None, sch: Any, plan: TilePlan) -> Any:
     """The kernel that does what the function of ``sch`` does.
 
-    Cores take chunks of rows, or of columns. Each cuts its rows into parts (:class:`.numbers.TileNumbers`) that stay in
-    its L2, goes over all panels of columns with them, and stores what the epilogue makes of each block. While the unit
-    works on one panel of the weights, the vector units cut the next, if they don't lie in tiles: weights come from
-    memory as they are, for in parts floats are half as large again, and may be anything.
+    Cores take chunks of rows, or of columns. Each has its rows as tiles (:mod:`.data`), which stay in its L2, and goes
+    over all panels of columns with them. While the unit works on one block, the vector units store what the epilogue
+    makes of the one before, and cut the next panel of the weights, if they don't lie in tiles: weights come from memory
+    as they are, for in parts floats are half as large again, and may be anything.
     """
     return _Kernel(product, epilogue, plan, sch).function(sch.mod["main"])
 

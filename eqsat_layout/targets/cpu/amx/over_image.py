@@ -13,7 +13,7 @@ import tvm_ffi
 from eqsat_layout.targets.cpu.amx.axes import LANES, OverlappingAxes
 from eqsat_layout.targets.cpu.amx.image import Image
 from eqsat_layout.targets.cpu.amx.products import MatrixProduct
-from eqsat_layout.targets.schedules.accesses import StageAccess, StageAxis
+from eqsat_layout.targets.schedules.accesses import StageAxis
 from eqsat_layout.tir.structural import substitute
 
 
@@ -23,7 +23,7 @@ def over_image(product: MatrixProduct) -> MatrixProduct | None:
     windows: dict[int, tuple[StageAxis, int]] = {}
     channels = []
     for axis in steps.axes:
-        near = [number for number, row in enumerate(rows) if _share_an_index(product.data.load, axis, row)]
+        near = [number for number, row in enumerate(rows) if product.data.load.moves_along_both(axis.var, row.var)]
         if not near:
             channels.append(axis)
             continue
@@ -42,11 +42,6 @@ def over_image(product: MatrixProduct) -> MatrixProduct | None:
         for number, (axis, extent) in enumerate(zip(rows, image.extents, strict=True))
     ]
     return replace(product, rows=OverlappingAxes(tuple(extended)), image=image)
-
-
-def _share_an_index(load: StageAccess, *axes: StageAxis) -> bool:
-    indices = [StageAccess(load.buffer, (index,)) for index in load.indices]
-    return any(all(index.uses(axis.var) for axis in axes) for index in indices)
 
 
 def _distance(product: MatrixProduct, step: StageAxis, row: StageAxis) -> int:

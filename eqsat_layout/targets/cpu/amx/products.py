@@ -181,10 +181,9 @@ def _is_zero(init: Any) -> bool:
 
 def _in_order(data: StageAccess, steps: Sequence[StageAxis], rows: Sequence[StageAxis]) -> list[StageAxis]:
     """Steps of a window first, those along memory last: so what is near is read together."""
-    indices = [StageAccess(data.buffer, (index,)) for index in data.indices]
 
     def key(axis: StageAxis) -> tuple[bool, bool, int]:
-        is_window = any(index.uses(axis.var) and any(index.uses(row.var) for row in rows) for index in indices)
+        is_window = any(data.moves_along_both(axis.var, row.var) for row in rows)
         stride = data.stride(axis.var)
         return stride == 1, not is_window, -abs(stride or 0)
 

@@ -23,7 +23,7 @@ from eqsat_layout.targets.cpu.single.lanes import table_of
 from eqsat_layout.targets.schedules.accesses import as_int, depends_on
 from eqsat_layout.targets.schedules.attempts import unless_refused
 from eqsat_layout.tir.blocks import block_of, function_over, is_load_of, statements_of, store_of, storing_block
-from eqsat_layout.tir.intrinsics import is_choice
+from eqsat_layout.tir.intrinsics import conjuncts, is_choice
 from eqsat_layout.tir.structural import nodes_of, structural_map, substitute
 
 _BYTES: Final = {"uint8": np.arange(256, dtype="uint8"), "int8": np.arange(-128, 128, dtype="int8")}
@@ -183,7 +183,7 @@ class _Rewriter:
         by_axis = dict(zip((axis.var for axis in border.iter_vars), self._maximum.indices, strict=True))
         if not _are_axes(store_of(border).indices, border.iter_vars):
             raise Refused("a border that lies otherwise")
-        for term in _terms(store_of(border).value.args[0]):
+        for term in conjuncts(store_of(border).value.args[0]):
             used_by = [var for var in by_axis if depends_on(term, var)]
             if len(used_by) != 1:
                 raise Refused("a border by more than one axis")
@@ -242,11 +242,6 @@ def _at(byte: Any, widener: Any, indices: Any) -> Any:
 
 def _are_axes(indices: Any, axes: Any) -> bool:
     return len(indices) == len(axes) and all(i.same_as(axis.var) for i, axis in zip(indices, axes, strict=True))
-
-
-def _terms(condition: Any) -> list[Any]:
-    """What must all hold."""
-    return [*_terms(condition.a), *_terms(condition.b)] if isinstance(condition, tirx.And) else [condition]
 
 
 def _number(value: Any) -> float:

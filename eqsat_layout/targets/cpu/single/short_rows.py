@@ -7,7 +7,6 @@ line, which are a border, are made element by element.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from eqsat_layout.targets.schedules.accesses import StageAccess, as_int, depends
 from eqsat_layout.targets.schedules.rebuild import CutAxis
 from eqsat_layout.targets.schedules.stages import Stage
 from eqsat_layout.tir.blocks import sequence, store_of
-from eqsat_layout.tir.intrinsics import is_choice
+from eqsat_layout.tir.intrinsics import conjuncts, is_choice
 from eqsat_layout.tir.structural import nodes_of, structural_map, substitute
 
 _ELEMENTS = (2, 4)  # of a row
@@ -120,19 +119,14 @@ class _ShortRows:
         """A choice at such places: without what is known there."""
         if not is_choice(call) or not self._terms_by_place(call.args[0]):
             return call
-        rest = [term for term in _terms(call.args[0]) if not depends_on(term, self._line.var)]
+        rest = [term for term in conjuncts(call.args[0]) if not depends_on(term, self._line.var)]
         return tirx.if_then_else(tirx.all(*rest), *call.args[1:]) if rest else call.args[1]
 
     def _terms_by_place(self, condition: Any) -> list[Any]:
-        return [term for term in _terms(condition) if depends_on(term, self._line.var)]
+        return [term for term in conjuncts(condition) if depends_on(term, self._line.var)]
 
     def _number(self, value: int) -> Any:
         return tirx.IntImm(self._dtype, value)
-
-
-def _terms(condition: Any) -> Sequence[Any]:
-    """What must all hold."""
-    return [*_terms(condition.a), *_terms(condition.b)] if isinstance(condition, tirx.And) else [condition]
 
 
 def _ramp(start: Any, lanes: int) -> Any:
