@@ -49,7 +49,7 @@ def known_operands(func: Any) -> list[int]:
 
 
 @lru_cache(_REMEMBERED)
-def literals_of(func: Any) -> Sequence[tuple[Any, Elements]]:
+def literals_of(func: Any) -> tuple[tuple[Any, Elements], ...]:
     """Parameters of ``func`` (their buffers) whose elements are known. Every stage of it asks."""
     known = func.attrs.get(_KNOWN, {}) if func.attrs else {}
     found: list[tuple[Any, Elements]] = []
@@ -57,7 +57,7 @@ def literals_of(func: Any) -> Sequence[tuple[Any, Elements]]:
         buffer = func.params[int(number)]
         shape = [int(extent) for extent in buffer.shape]
         found.append((buffer, np.array([float(value) for value in values], "float32").reshape(shape)))
-    return found
+    return tuple(found)
 
 
 def _common(given: Sequence[Any]) -> Elements | None:

@@ -48,11 +48,10 @@ def _for_each(torch: Any) -> dict[Any, Any]:
 
 
 def _each(op: Any) -> Any:
+    """``op`` of every element of the lists; what it takes by name only, lists of tensors may have behind the others."""
     arguments = op.default._schema.arguments if hasattr(op, "default") else []
-    count, by_name = (
-        sum(not one.kwarg_only for one in arguments) or None,
-        [one.name for one in arguments if one.kwarg_only],
-    )
+    by_name = [one.name for one in arguments if one.kwarg_only]
+    count = len(arguments) - len(by_name) or None
 
     def made(*given: Any, **named: Any) -> Any:
         length = max(len(one) for one in given if isinstance(one, list | tuple))

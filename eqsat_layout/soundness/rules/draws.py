@@ -186,14 +186,18 @@ class ArgumentDraw:
 
 def _is_size(default: Any) -> bool:
     """Whether a parameter with this default counts elements: windows and strides, of which TVM takes 0 too."""
-    numbers = default if isinstance(default, tuple | list) else [default]
-    return bool(numbers) and all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in numbers)
+    return _are_counts(default, lambda n: n > 0)
 
 
 def _may_be_none(default: Any) -> bool:
     """Whether a parameter with this default counts elements of which there may be none."""
+    return _are_counts(default, lambda n: n == 0)
+
+
+def _are_counts(default: Any, is_one: Callable[[int], bool]) -> bool:
+    """Whether it is a whole number of the kind, or several."""
     numbers = default if isinstance(default, tuple | list) else [default]
-    return bool(numbers) and all(isinstance(n, int) and not isinstance(n, bool) and n == 0 for n in numbers)
+    return bool(numbers) and all(isinstance(n, int) and not isinstance(n, bool) and is_one(n) for n in numbers)
 
 
 def _with_other_axis(shape: Sequence[Any], extent: Any, rng: random.Random) -> list[Any]:

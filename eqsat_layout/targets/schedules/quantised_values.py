@@ -88,9 +88,8 @@ def _quantised(cast: Any) -> _Quantised | None:
         value = value.a
     if not (bounds[0] <= low <= high <= bounds[1] and low.is_integer() and high.is_integer()):
         return None
-    for rounded, zero in (
-        ((value.a, value.b), (value.b, value.a)) if isinstance(value, tirx.Add) else ((value, f32(0)),)
-    ):
+    is_moved = isinstance(value, tirx.Add)
+    for rounded, zero in ((value.a, value.b), (value.b, value.a)) if is_moved else ((value, f32(0)),):
         own = _zero_point(zero)
         if is_call(rounded, "tirx.round") and str(rounded.ty.dtype) == "float32" and own is not None:
             return _Quantised(rounded.args[0], own, low, high)

@@ -151,9 +151,8 @@ class Stage:
     @cached_property
     def has_window(self) -> bool:
         """An index moves along an axis of the result and along one that is reduced."""
-        moving = [axis for axis in self.axes if axis.extent != 1]
-        indices = [StageAccess(load.buffer, (index,)) for load in self.loads for index in items_of(load.indices)]
-        return any(len({axis.reduce for axis in moving if index.uses(axis.var)}) > 1 for index in indices)
+        places, steps = ([axis.var for axis in axes if axis.extent != 1] for axes in (self.spatial, self.reduced))
+        return any(load.moves_along_both(*both) for load in self.loads for both in itertools.product(places, steps))
 
     def within(self, extents: Sequence[int]) -> Stage:
         """A part of the stage: so many elements of every spatial axis."""
@@ -269,9 +268,8 @@ def _with_own_names(body: Any) -> Any:
 
 def _with_simple_indices(block: Any) -> Any:
     analyzer = tvm.sym.Analyzer()
-    axes = [
-        axis for axis in items_of(block.iter_vars) if as_int(axis.dom.extent) != 1
-    ]  # those stay in indices, for all to see
+    # those of one element stay in indices, for all to see
+    axes = [axis for axis in items_of(block.iter_vars) if as_int(axis.dom.extent) != 1]
     if not axes:
         return block
     for axis in axes:

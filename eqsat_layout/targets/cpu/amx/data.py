@@ -40,7 +40,7 @@ class Rows:
 
     def places_of(self, at: Task, row: Any) -> dict[Any, Any]:
         """Those, and along the axes that all rows of a task share."""
-        return self.product.fixed_places | self.product.batch.at(at.batch) | self.places(row)
+        return self.product.shared_places(at.batch) | self.places(row)
 
     def vector(self, at: Task, block: Any) -> Any:
         """The first vector of steps of a block."""
@@ -97,10 +97,8 @@ class DataInPlace:
         """See :class:`TilesOfData`."""
         rows, product, zero = self.rows, self.rows.product, self.rows.loops.number(0)
         own = product.rows.at(self._tile(at, pair * TILES + row))
-        places = (
-            product.fixed_places | product.batch.at(at.batch) | own | product.steps.at_run(rows.vector(at, block), zero)
-        )
-        start = substitute(product.data.value, places)
+        steps = product.steps.at_run(rows.vector(at, block), zero)
+        start = substitute(product.data.value, product.shared_places(at.batch) | own | steps)
         return matrix_unit.loaded(register, start.source, list(start.indices), self.stride * product.numbers.part_bytes)
 
     def number(self, at: Task, row: Any) -> Any:
@@ -199,7 +197,7 @@ class DataInImage(_Cut):
     def _cut(self, at: Task, start: Any, pixel: Any, vector: Any) -> Any:
         """The parts of a vector of channels of a pixel."""
         product, image, loops = self.rows.product, self.image, self.rows.loops
-        places = product.fixed_places | product.batch.at(at.batch) | image.at(start + pixel, loops.number(0))
+        places = product.shared_places(at.batch) | image.at(start + pixel, loops.number(0))
 
         def value(lane: Any) -> Any:
             found = substitute(product.data.value, places | image.channels.at_run(vector, lane))

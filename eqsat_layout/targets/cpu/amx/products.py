@@ -54,10 +54,9 @@ class MatrixProduct:
     numbers: TileNumbers
     image: Image | None = None
 
-    @property
-    def fixed_places(self) -> dict[Any, Any]:
-        """The place along the axes of one element."""
-        return {axis.var: tirx.IntImm(str(axis.var.ty.dtype), 0) for axis in self.fixed}
+    def shared_places(self, batch: Any) -> dict[Any, Any]:
+        """The places that all rows, columns and steps of an element of the batch share."""
+        return {axis.var: tirx.IntImm(str(axis.var.ty.dtype), 0) for axis in self.fixed} | self.batch.at(batch)
 
     @cached_property
     def weight_stride(self) -> int | None:

@@ -130,7 +130,7 @@ class TileResults:
     def _result_places(self, batch: Any, row: Any, tile: Any, lane: Any) -> dict[Any, Any]:
         """The place of an element of the result along the axes of the stage."""
         product = self.panels.product
-        return product.fixed_places | product.batch.at(batch) | self.places(row) | product.columns.at_run(tile, lane)
+        return product.shared_places(batch) | self.places(row) | product.columns.at_run(tile, lane)
 
     def _stored(self, places: Mapping[Any, Any], total: Any) -> Any:
         """The store of one element at such places of the stage."""

@@ -41,7 +41,7 @@ class Panels:
         tile, tiles = (at.panel + number) * TILES + column, product.columns.vectors
         if tiles % TILES:
             tile = tirx.min(tile, self.loops.number(tiles - 1))
-        places = product.fixed_places | product.batch.at(at.batch) | product.columns.at_run(tile, lane)
+        places = product.shared_places(at.batch) | product.columns.at_run(tile, lane)
         lanes = product.steps.lanes
         return places | product.steps.at_run(self.run(vector, step), tirx.floormod(step, lanes))
 
