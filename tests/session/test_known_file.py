@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from session.functions import Affine, expected, feed
 
 import eqsat_layout
 from eqsat_layout.readers.modules import write_module
 from eqsat_layout.session.known_file import KnownFile
-from tests.session.test_session import Affine, expected, feed
 
 ROOT = Path(eqsat_layout.__file__).parents[1]
 

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from session.functions import Affine
 
 import eqsat_layout
-from tests.session.test_session import Affine
 
 ROOT = Path(eqsat_layout.__file__).parents[1]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,91 +11,28 @@ from compare import stock_results
 from effort import tries
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from passes.quantised.byte_programs import (
+    CHANNELS,
+    OUTPUTS,
+    RNG,
+    SCALES,
+    Emit,
+    bytes_of,
+    checked,
+    convolution,
+    module_of,
+    number,
+    products_of,
+    rounded,
+    run,
+    stands_for,
+    weights,
+)
 from tvm import relax, tirx
 from tvm.relax import op
 
-from eqsat_layout.notes import Notes
-from eqsat_layout.passes.prepare import prepare
 from eqsat_layout.passes.quantised.byte_products import multiply_bytes
 from eqsat_layout.tir.structural import nodes_of
-
-CHANNELS, OUTPUTS = 8, 6
-RNG = np.random.default_rng(0)
-Emit = Callable[[Any], Any]
-
-
-def module_of(shape: tuple[Any, ...], body: Callable[[Emit, Any], Any], dtype: str = "float32") -> tvm.IRModule:
-    builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType(shape, dtype))
-    with builder.function("main", [x]):
-        with builder.dataflow():
-            out = builder.emit_output(body(builder.emit, x))
-        builder.emit_func_output(out)
-    return builder.get()
-
-
-def number(value: float, dtype: str = "float32") -> Any:
-    return relax.const(np.array(value, dtype), dtype)
-
-
-def stands_for(emit: Emit, values: Any, scale: Any, zero: Any, axis: int = 1) -> Any:
-    return emit(op.dequantize(values, scale, zero, axis=axis, out_dtype="float32"))
-
-
-def rounded(emit: Emit, x: Any, scale: float = 0.05, zero: int = 3, dtype: str = "uint8") -> Any:
-    """What the bytes that ``x`` is rounded to stand for."""
-    both = number(scale), number(zero, dtype)
-    return stands_for(emit, emit(op.quantize(x, *both, axis=1, out_dtype=dtype)), *both)
-
-
-def quantised(emit: Emit, x: Any) -> Any:
-    return emit(op.quantize(x, number(0.05), number(3, "uint8"), axis=1, out_dtype="uint8"))
-
-
-def bytes_of(*shape: int) -> Any:
-    return relax.const(RNG.integers(-128, 128, shape).astype("int8"), "int8")
-
-
-def weights(emit: Emit, *shape: int, dtype: str = "int8", zero: Any = 0, scale: Any = 0.02, axis: int = 0) -> Any:
-    low, high = (-128, 128) if dtype == "int8" else (0, 256)
-    values = relax.const(RNG.integers(low, high, shape).astype(dtype), dtype)
-    zeros = relax.const(np.asarray(zero, dtype), dtype)
-    return stands_for(emit, values, relax.const(np.asarray(scale, "float32"), "float32"), zeros, axis)
-
-
-def products_of(mod: tvm.IRModule) -> int:
-    """Products of unsigned by signed bytes."""
-    calls = [call for call in nodes_of(mod["main"], tvm.ir.Call) if hasattr(call.attrs, "out_dtype")]
-    types = [[str(getattr(arg.ty, "dtype", "")) for arg in call.args] for call in calls]
-    return types.count(["uint8", "int8"])
-
-
-def run(mod: tvm.IRModule, data: Any) -> Any:
-    (result,) = stock_results(mod, data)
-    return result
-
-
-def checked(mod: tvm.IRModule, products: int = 1, tolerance: float = 1e-5) -> tvm.IRModule:
-    written = multiply_bytes(mod)
-    relax.analysis.well_formed(written)
-    assert products_of(written) == products
-    if not products:
-        assert written.same_as(mod)
-        return written
-    (x,) = mod["main"].params
-    shape = [int(extent) for extent in x.ty.shape]
-    data = RNG.uniform(-6, 6, shape) if str(x.ty.dtype) == "float32" else RNG.integers(0, 255, shape)
-    data = data.astype(str(x.ty.dtype))
-    expected, own = run(mod, data), run(written, data)
-    np.testing.assert_allclose(own, expected, rtol=tolerance, atol=tolerance * np.abs(expected).max())
-    return written
-
-
-def convolution(emit: Emit, x: Any, w: Any, **how: Any) -> Any:
-    return op.nn.conv2d(x, w, **{"padding": 1, **how})
-
-
-SCALES = RNG.uniform(0.01, 0.05, OUTPUTS)
 
 
 @pytest.mark.parametrize("zero", [0, 3, 255])
@@ -284,140 +220,6 @@ def test_symbolic_batch() -> None:
         return convolution(emit, rounded(emit, x), weights(emit, OUTPUTS, CHANNELS, 3, 3))
 
     assert products_of(multiply_bytes(module_of((n, CHANNELS, 4, 4), body))) == 1
-
-
-def _refused(name: str) -> tvm.IRModule:
-    def body(emit: Emit, x: Any) -> Any:
-        if name == "weights far from their zero":
-            return convolution(emit, rounded(emit, x), weights(emit, OUTPUTS, CHANNELS, 3, 3, dtype="uint8", zero=3))
-        if name == "scales along the inputs":
-            scale, zero = np.linspace(0.1, 0.2, CHANNELS), [0] * CHANNELS
-            w = weights(emit, OUTPUTS, CHANNELS, 3, 3, scale=scale, zero=zero, axis=1)
-            return convolution(emit, rounded(emit, x), w)
-        if name == "a scale that is infinite":
-            return convolution(emit, rounded(emit, x), weights(emit, OUTPUTS, CHANNELS, 3, 3, scale=np.inf))
-        if name == "depthwise":
-            return convolution(emit, rounded(emit, x), weights(emit, CHANNELS, 1, 3, 3), groups=CHANNELS)
-        if name == "scales of each channel of the data":
-            scale, zero = number(0.1), relax.const(np.zeros(CHANNELS, "uint8"), "uint8")
-            scale = relax.const(np.full(CHANNELS, 0.1, "float32"), "float32")
-            values = emit(op.quantize(x, scale, zero, axis=1, out_dtype="uint8"))
-            data = stands_for(emit, values, scale, zero)
-            return convolution(emit, data, weights(emit, OUTPUTS, CHANNELS, 3, 3))
-        if name == "weights that are worked out":
-            return op.matmul(rounded(emit, x), rounded(emit, emit(op.permute_dims(x, [0, 1, 3, 2]))))
-        return convolution(emit, x, weights(emit, OUTPUTS, CHANNELS, 3, 3))
-
-    return module_of((1, CHANNELS, 4, 4), body)
-
-
-def _of_whole_numbers(emit: Emit, x: Any) -> Any:
-    """What is multiplied before it is added up in 32 bits."""
-    tripled = emit(op.multiply(emit(op.astype(quantised(emit, x), "int32")), relax.const(3, "int32")))
-    return op.matmul(tripled, emit(op.astype(bytes_of(8, 4), "int32")), out_dtype="int32")
-
-
-def _of_a_vector(emit: Emit, x: Any) -> Any:
-    row = emit(op.reshape(rounded(emit, x), [16]))
-    return op.matmul(row, weights(emit, 16, 4))
-
-
-def _reversed(emit: Emit, x: Any) -> Any:
-    """A slice of the shape of what it is taken of."""
-    turned = emit(op.strided_slice(weights(emit, 8, 4), [0], [-1], [-9], [-1]))
-    return op.matmul(rounded(emit, x), turned)
-
-
-def _scaled_by_data(emit: Emit, x: Any) -> Any:
-    own = emit(op.multiply(emit(op.astype(bytes_of(8, 4), "float32")), emit(op.max(x))))
-    return op.matmul(rounded(emit, x), own)
-
-
-def _with_a_zero_that_was_a_bool(emit: Emit, x: Any) -> Any:
-    own = emit(op.astype(emit(op.astype(emit(op.max(x)), "uint8")), "bool"))
-    data = emit(op.subtract(emit(op.astype(quantised(emit, x), "float32")), emit(op.astype(own, "float32"))))
-    return op.matmul(data, weights(emit, 8, 4))
-
-
-def _with_scales(data: float, own: float) -> Callable[[Emit, Any], Any]:
-    """Bytes times them overflow, or their product vanishes."""
-
-    def body(emit: Emit, x: Any) -> Any:
-        return op.matmul(
-            stands_for(emit, quantised(emit, x), number(data), number(3, "uint8")), weights(emit, 8, 4, scale=own)
-        )
-
-    return body
-
-
-def _with_a_large_zero(zero: int, dtype: str) -> Callable[[Emit, Any], Any]:
-    def body(emit: Emit, x: Any) -> Any:
-        both = number(0.05), relax.const(zero, "int32")
-        values = emit(op.quantize(x, *both, axis=1, out_dtype=dtype))
-        return op.matmul(stands_for(emit, values, *both), weights(emit, 8, 4))
-
-    return body
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        _of_whole_numbers,
-        _of_a_vector,
-        _reversed,
-        _scaled_by_data,
-        _with_a_large_zero(256, "uint8"),
-        _with_a_large_zero(200, "int8"),
-        _with_a_zero_that_was_a_bool,
-        _with_scales(0.0, 3e38),
-        _with_scales(1e-22, 1e-22),
-        _with_scales(1e30, 1e30),
-    ],
-)
-def test_what_bytes_do_not_stand_for(body: Callable[[Emit, Any], Any]) -> None:
-    """Each was taken for a product of bytes, with other numbers, or ended in an error."""
-    checked(module_of((2, 8), body), products=0)
-
-
-def test_bytes_that_wrap_around_are_themselves() -> None:
-    def body(emit: Emit, x: Any) -> Any:
-        less = emit(op.subtract(quantised(emit, x), relax.const(100, "uint8")))
-        return op.matmul(emit(op.astype(less, "int32")), emit(op.astype(bytes_of(8, 4), "int32")), out_dtype="int32")
-
-    checked(module_of((2, 8), body))
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "weights far from their zero",
-        "scales along the inputs",
-        "a scale that is infinite",
-        "depthwise",
-        "scales of each channel of the data",
-        "weights that are worked out",
-        "data that is float",
-    ],
-)
-def test_what_stays(name: str) -> None:
-    checked(_refused(name), products=0)
-
-
-def test_sums_that_need_more_than_32_bits_stay() -> None:
-    def body(emit: Emit, x: Any) -> Any:
-        w = relax.const(np.full((1 << 17, 4), 127, "int8"), "int8")
-        return op.matmul(rounded(emit, x), stands_for(emit, w, number(0.1), number(0, "int8")))
-
-    checked(module_of((1, 1 << 17), body), products=0)
-
-
-def test_targets_without_such_products_get_floats() -> None:
-    def body(emit: Emit, x: Any) -> Any:
-        return convolution(emit, rounded(emit, x), weights(emit, OUTPUTS, CHANNELS, 3, 3))
-
-    mod = module_of((1, CHANNELS, 4, 4), body)
-    assert products_of(prepare(mod, Notes())) == 0
-    assert products_of(prepare(mod, Notes(), has_byte_products=True)) == 1
 
 
 @settings(max_examples=tries(9), deadline=None)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from passes.quantised.test_byte_products import RNG, Emit, module_of, number, rounded, run
+from passes.quantised.byte_programs import RNG, Emit, module_of, number, rounded, run
 from tvm import relax
 from tvm.relax import op
 
