@@ -1,8 +1,9 @@
 """From scheduled PrimFuncs to what TVM's code generator for LLVM takes.
 
 In: a module of PrimFuncs with blocks. Out: loops over flat memory in packed functions. TVM's own pipeline is for every
-target; this one has no passes for threads and memories of GPUs, and leaves common subexpressions to LLVM: it finds the
-same ones, and takes as long where they were found before, which takes TVM as long as half of all these passes.
+target; this one has no passes for threads and memories of GPUs, marks no function as the entry, which LLVM would write
+twice, and leaves common subexpressions to LLVM: it finds the same ones, and takes as long where they were found before,
+which takes TVM as long as half of all these passes.
 """
 
 from __future__ import annotations
@@ -91,7 +92,6 @@ def _passes() -> list[Any]:
         with_let_values(tirx.transform.FP8ComputeLegalize()),
         round_by_arithmetic(),
         tirx.transform.VerifyMemory(),
-        tirx.transform.AnnotateEntryFunc(),
         tirx.transform.MakePackedAPI(),
         guard_divisions_by_sizes(),  # of the buffers that it checks
         any_address(),  # of operands that come from outside

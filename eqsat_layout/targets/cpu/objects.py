@@ -16,6 +16,7 @@ from tvm_ffi.serialization import from_json_graph_str
 
 from eqsat_layout.notes import Notes
 from eqsat_layout.passes.size_symbols import with_size_symbols
+from eqsat_layout.system.collector import collector_paused
 from eqsat_layout.targets.cpu.lowering import pipeline_name
 from eqsat_layout.targets.cpu.machine import machine_of
 from eqsat_layout.targets.cpu.schedule import schedule_module
@@ -44,6 +45,11 @@ class MadeObject:
 
 def make_object(job: KernelJob) -> MadeObject:
     """Raises what TVM raises for a function that can't be built even without a schedule."""
+    with collector_paused():
+        return _made(job)
+
+
+def _made(job: KernelJob) -> MadeObject:
     target = from_json_graph_str(job.target)
     machine, notes = machine_of(target), Notes(job.strict)
     plain = {name: with_size_symbols(from_json_graph_str(text)) for name, text in job.functions}
