@@ -32,6 +32,8 @@ settings.load_profile("same")
 
 
 def pytest_collection_finish() -> None:
-    """What was collected stays: without it Python's collector has little to look through, again and again."""
+    """What was collected stays: without it Python's collector has little to look through, again and again; and it
+    looks more seldom, as nearly all that tests make goes by counts of references."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(50_000)
