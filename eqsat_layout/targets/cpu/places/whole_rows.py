@@ -17,6 +17,7 @@ from tvm import ir, s_tir, tirx
 
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.schedules.accesses import as_int, depends_on
+from eqsat_layout.targets.schedules.stages import has_reduction
 from eqsat_layout.tir.blocks import (
     accesses_of,
     block_of,
@@ -69,6 +70,8 @@ class WholeRows:
 
 def whole_rows(func: Any) -> WholeRows:
     """Refused where no product has longer rows than the result, or rows are more than read and written along."""
+    if not has_reduction(func):
+        raise Refused("no reduction")
     statements = statements_of(func)
     blocks = [block_of(statement) for statement in statements]
     last = blocks[-1]
