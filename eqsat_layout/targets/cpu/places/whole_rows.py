@@ -58,7 +58,8 @@ class WholeRows:
             if region.source not in olds:
                 return region
             *outer, last = region.region
-            whole = ir.Range.from_min_extent(tirx.const(0, last.min.ty.dtype), tirx.const(self.length, last.min.ty.dtype))
+            first, size = (tirx.const(number, last.min.ty.dtype) for number in (0, self.length))
+            whole = ir.Range.from_min_extent(first, size)
             return tirx.BufferRegion(olds[region.source], [*outer, whole])
 
         body = structural_map(with_accesses(body, place), (ir.TensorRegion, on_region))
