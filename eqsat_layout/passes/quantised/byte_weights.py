@@ -9,7 +9,7 @@ at most 16 steps, as those of 4 bits are, lie two to a byte.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -97,10 +97,8 @@ class _ByteWeightWriter(relax.PyExprMutator):  # type: ignore[misc]
         if not is_matrix:
             data = emit(op.reshape(data, [math.prod(rows), numbers.shape[0]]))
         halves = _half_bytes(numbers, len(scales))
-        if halves is not None:
-            makes, constants = _sums_of_half_bytes, [halves.pairs, halves.least]
-        else:
-            makes, constants = _sums, [numbers]
+        makes: Callable[..., te.Tensor] = _sums if halves is None else _sums_of_half_bytes
+        constants = [numbers] if halves is None else [halves.pairs, halves.least]
         if len(scales) > 1:
             constants.append(scales)
         operands = [relax.const(_in_blocks(own, block), str(own.dtype)) for own in constants]

@@ -1,4 +1,4 @@
-"""Products of weights in blocks of columns, of which the result has a part: whole rows for schedules, no store beyond."""
+"""Results that are a part of the columns of a product: scheduled as whole rows, and nothing is stored beyond them."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_results_are_right_and_end_where_they_should(
 
 
 def test_an_odd_number_of_columns_keeps_the_epilogue_on_the_accumulators() -> None:
-    """197 rows of 65 results were done row by row: .7 of a peer's speed, and 1000 classes at .4 of what they take now."""
+    """197 rows of 65 results were done row by row, at .7 of a peer's speed; of 1000 at .4 of today's."""
     whole = whole_rows(product(197, 64, 65))
     (sums, *after) = stages_of(new_schedule(whole.func))
     assert [axis.extent for axis in sums.spatial] == [197, 80]
