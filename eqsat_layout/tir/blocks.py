@@ -64,6 +64,13 @@ def changes_what_it_reads(func: Any) -> bool:
     return False
 
 
+def accesses_of(block: Any) -> list[tuple[Any, list[Any]]]:
+    """What a block stores and loads: buffers with indices, those of stores last."""
+    loads = nodes_of(block.body, tvm.ir.TensorLoad)
+    stores = nodes_of(block.body, tirx.BufferStore)
+    return [(load.source, list(load.indices)) for load in loads] + [(s.buffer, list(s.indices)) for s in stores]
+
+
 def under_loops(block: Any) -> Any:
     """The block under one loop for each of its axes."""
     loops = [Var(f"i{number}", axis.var.ty) for number, axis in enumerate(block.iter_vars)]

@@ -2,13 +2,15 @@
 
 In: a Relax module. Out: the same function. Such a product is a PrimFunc that reads the bytes and their scales. Constant
 folding would make floats of them, four times the bytes, and a product of a few rows is bound by reading its weights.
-The weights lie in blocks of columns. One scale per column is applied to the sum, scales of groups within it.
+The weights lie in blocks of columns. One scale per column is applied to the sum, scales of groups within it. Weights of
+at most 16 steps, as those of 4 bits are, lie two to a byte.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -27,6 +29,10 @@ _COLUMNS: Final = (16, 8)
 """Widths of a block of columns, the first that divides the weights: what vectors hold."""
 _LEAST_WEIGHTS: Final = 1 << 15
 """Elements of weights from which on it pays: fewer stay in the L2 cache as floats."""
+_HALF_BITS: Final = 4
+_HALF: Final = 15
+"""The largest number of half a byte."""
+_MIDDLE: Final = 8
 _LEAST_SHARED: Final = 16
 """Elements that share a scale, at least: for fewer, multiplying by scales takes longer than reading floats."""
 
@@ -90,10 +96,13 @@ class _ByteWeightWriter(relax.PyExprMutator):  # type: ignore[misc]
         data, is_matrix = self.visit_expr(call.args[0]), len(rows) == 1
         if not is_matrix:
             data = emit(op.reshape(data, [math.prod(rows), numbers.shape[0]]))
-        operands = [data, relax.const(_in_blocks(numbers, block), "int8")]
+        halves = _half_bytes(numbers, len(scales))
+        makes: Callable[..., te.Tensor] = _sums if halves is None else _sums_of_half_bytes
+        constants = [numbers] if halves is None else [halves.pairs, halves.least]
         if len(scales) > 1:
-            operands.append(relax.const(_in_blocks(scales, block), _FLOAT))
-        made = self.builder_.call_te(_sums, *operands, primfunc_name_hint="product_of_byte_weights")
+            constants.append(scales)
+        operands = [relax.const(_in_blocks(own, block), str(own.dtype)) for own in constants]
+        made = self.builder_.call_te(makes, data, *operands, primfunc_name_hint="product_of_byte_weights")
         if len(scales) == 1:
             made = op.multiply(emit(made), relax.const(scales, _FLOAT))
         return made if is_matrix else op.reshape(emit(made), call.ty.shape)
@@ -109,6 +118,49 @@ def _sums(data: te.Tensor, weights: te.Tensor, *scales: te.Tensor) -> te.Tensor:
         for own in scales:
             one = one * own[n // block, k // (steps // int(own.shape[1])), n % block]
         return te.sum(data[i, k] * one, axis=k)
+
+    return te.compute((data.shape[0], blocks * block), element, name="product_of_byte_weights")
+
+
+@dataclass(frozen=True)
+class _HalfBytes:
+    """``pairs``: of two rows of weights, the first in the lower bits; ``least``: what is to be added to each, a row for
+    all of them or for each group."""
+
+    pairs: Array
+    least: Array
+
+
+def _half_bytes(numbers: Array, groups: int) -> _HalfBytes | None:
+    """``numbers`` so, with as many groups of rows; ``None`` where some column of a group has numbers too far apart."""
+    steps, columns = numbers.shape
+    if steps % (2 * groups):
+        return None
+    parts = numbers.reshape(groups, steps // groups, columns)
+    least = parts.min(axis=1, keepdims=True)
+    if (parts.max(axis=1, keepdims=True).astype("int32") - least > _HALF).any():
+        return None
+    if numbers.min() >= -_MIDDLE and numbers.max() < _MIDDLE:
+        least = np.full((1, 1, columns), -_MIDDLE, "int8")
+    low, high = (parts - least).astype("uint8").reshape(steps // 2, 2, columns).transpose(1, 0, 2)
+    return _HalfBytes(low | high << _HALF_BITS, least[:, 0])
+
+
+def _sums_of_half_bytes(data: te.Tensor, pairs: te.Tensor, least: te.Tensor, *scales: te.Tensor) -> te.Tensor:
+    """Like :func:`_sums`; ``pairs`` and ``least`` as in :class:`_HalfBytes`, in blocks."""
+    blocks, steps, block = (int(extent) for extent in pairs.shape)
+    k, half = te.reduce_axis((0, steps), "k"), te.reduce_axis((0, 2), "half")
+
+    def element(i: Any, n: Any) -> Any:
+        def own(groups: te.Tensor) -> Any:
+            return groups[n // block, k // (steps // int(groups.shape[1])), n % block]
+
+        both = pairs[n // block, k, n % block].astype("int32")
+        low, high = both & tirx.const(_HALF, "int32"), both >> tirx.const(_HALF_BITS, "int32")
+        one, more = tirx.Select(half == 0, low, high).astype(_FLOAT), own(least).astype(_FLOAT)
+        for scale in scales:  # what is added is one product for a group, and adding it part of a multiply-add
+            one, more = one * own(scale), more * own(scale)
+        return te.sum(data[i, 2 * k + half] * (one + more), axis=[k, half])
 
     return te.compute((data.shape[0], blocks * block), element, name="product_of_byte_weights")
 

@@ -17,6 +17,7 @@ from tvm import tirx
 
 from eqsat_layout.targets.schedules.accesses import as_int, depends_on
 from eqsat_layout.targets.schedules.conditions import COMPARISONS, TruthChange, change_of
+from eqsat_layout.targets.schedules.stages import Stage
 from eqsat_layout.tir.intrinsics import is_choice
 from eqsat_layout.tir.structural import nodes_of, primfunc_pass, structural_map, substitute
 
@@ -39,7 +40,7 @@ def are_cut(conditions: Sequence[Any], var: Any, extent: int) -> bool:
     return extent >= _LEAST and _bounds(changes, extent) is not None and _are_all(changes, conditions, var)
 
 
-def are_cut_unrolled(conditions: Sequence[Any], var: Any, extent: int, around: Any, count: int) -> bool:
+def _are_cut_unrolled(conditions: Sequence[Any], var: Any, extent: int, around: Any, count: int) -> bool:
     """So it does inside of an unrolled loop of ``count`` iterations of ``around``, if it has any change there."""
     if extent < _LEAST or count > _MOST_PARTS:
         return False
@@ -49,6 +50,18 @@ def are_cut_unrolled(conditions: Sequence[Any], var: Any, extent: int, around: A
         if None in {change.number for change in changes} or not _are_all(changes, own, var):
             return False
     return True
+
+
+def phases_are_cut(stage: Stage) -> bool:
+    """Conditions along its last axis are others for each of the few elements of the axis before it (phases), and such
+    a loop is cut inside of an unrolled one."""
+    if len(stage.axes) < 2:
+        return False
+    around, last = stage.axes[-2:]
+    if around.extent in (None, 1) or last.extent is None:
+        return False
+    both = [c for c in stage.conditions if depends_on(c, around.var) and depends_on(c, last.var)]
+    return bool(both) and _are_cut_unrolled(stage.conditions, last.var, last.extent, around.var, around.extent)
 
 
 def _are_all(changes: Sequence[TruthChange], conditions: Sequence[Any], var: Any) -> bool:

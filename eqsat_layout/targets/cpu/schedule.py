@@ -29,6 +29,7 @@ from eqsat_layout.targets.cpu.model.register_tiles import tile_cycles
 from eqsat_layout.targets.cpu.places.box import boxes_of, in_boxes, out_of_boxes
 from eqsat_layout.targets.cpu.places.byte_words import in_words
 from eqsat_layout.targets.cpu.places.planes import planes_as_rows
+from eqsat_layout.targets.cpu.places.whole_rows import whole_rows
 from eqsat_layout.targets.cpu.single.families.family import Family
 from eqsat_layout.targets.cpu.single.families.registry import FAMILIES
 from eqsat_layout.targets.cpu.single.joined_tiles import join_tiles
@@ -133,6 +134,11 @@ def _scheduled_own(func: Any, means: _Means, *, has_planes: bool = True) -> Any:
     if changes_what_it_reads(func):  # the last vector of a row does some of the one before again
         means.refused[:] = [f"{_NOT_SCHEDULED}: it changes what it reads"]
         return func
+    whole = unless_refused(lambda: whole_rows(func))
+    if whole is not None:
+        done = unless_refused(lambda: whole.restored(_scheduled_own(whole.func, means, has_planes=has_planes)))
+        if done is not None and _is_scheduled(done):
+            return _named(func, done)
     if has_symbols(func):
         return _in_parts(func, means) or _scheduled_whole(func, means)
     planes = unless_refused(lambda: planes_as_rows(func, means.machine)) if has_planes else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from eqsat_layout.notes import Notes
 from eqsat_layout.passes.prepare import prepare
 from eqsat_layout.passes.quantised.byte_weights import keep_byte_weights
 from eqsat_layout.planning.compile import compile as compile_module
+from eqsat_layout.tir.structural import nodes_of
 
 STEPS, COLUMNS, ROWS = 256, 144, 8
 
@@ -36,6 +38,15 @@ def by_blocks(emit: Emit, block: int) -> Any:
     return emit(op.multiply(values, emit(op.repeat(scales, block, 0))))
 
 
+def of_four_bits(emit: Emit, block: int, *, low: int = 0, apart: int = 16) -> Any:
+    """Numbers of at most ``apart`` in a row, which begin elsewhere in every block and column: zeros of their own."""
+    firsts = RNG.integers(low, 128 - apart + 1, (STEPS // block, 1, COLUMNS)) if low else np.full(1, -8)
+    numbers = (firsts + RNG.integers(0, apart, (STEPS // block, block, COLUMNS))).reshape(STEPS, COLUMNS)
+    values = emit(op.astype(relax.const(numbers.astype("int8"), "int8"), "float32"))
+    scales = relax.const(RNG.uniform(0.01, 0.05, (STEPS // block, COLUMNS)).astype("float32"), "float32")
+    return emit(op.multiply(values, emit(op.repeat(scales, block, 0))))
+
+
 def of_one(emit: Emit) -> Any:
     values = relax.const(RNG.integers(-128, 128, (STEPS, COLUMNS)).astype("int8"), "int8")
     return emit(op.dequantize(values, number(0.02), number(0, "int8"), out_dtype="float32"))
@@ -45,6 +56,9 @@ KINDS = {
     "by channel": by_channel,
     "unsigned": lambda emit: by_channel(emit, "uint8", 128),
     "by blocks of 32": lambda emit: by_blocks(emit, 32),
+    "4 bits": lambda emit: of_four_bits(emit, 32),
+    "4 bits, zeros anywhere": lambda emit: of_four_bits(emit, 32, low=-128),
+    "4 bits, a scale for each column": lambda emit: of_four_bits(emit, STEPS, low=-128),
     "by halves": lambda emit: by_blocks(emit, STEPS // 2),
     "one scale": of_one,
     "all of them": lambda emit: emit(op.strided_slice(of_one(emit), [0], [0], [STEPS])),
@@ -73,6 +87,27 @@ def test_weights_that_stay_bytes(name: str) -> None:
     data = RNG.standard_normal((2, STEPS)).astype("float32")
     expected = run(mod, data)
     np.testing.assert_allclose(run(kept, data), expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max())
+
+
+def constant_bytes(mod: tvm.IRModule) -> int:
+    """Of the weights as the product reads them."""
+    types = [const.ty for const in nodes_of(mod["main"], tvm.ir.GenericConst)]
+    return max(math.prod(map(int, ty.shape)) for ty in types if str(ty.dtype) in ("int8", "uint8"))
+
+
+@pytest.mark.parametrize(
+    ("weights", "each"),
+    [
+        (lambda emit: of_four_bits(emit, 32), 0.5),
+        (lambda emit: of_four_bits(emit, 32, low=-128), 0.5),
+        (lambda emit: of_four_bits(emit, 32, low=-128, apart=17), 1.0),
+        (lambda emit: by_channel(emit), 1.0),
+    ],
+)
+def test_weights_of_four_bits_lie_two_to_a_byte(weights: Any, each: float) -> None:
+    """They were read as bytes: one token of six gated layers took 1.5 times as long."""
+    kept = keep_byte_weights(product(weights, 2), ROWS)
+    assert constant_bytes(kept) == each * STEPS * COLUMNS
 
 
 @pytest.mark.parametrize("name", STAY)

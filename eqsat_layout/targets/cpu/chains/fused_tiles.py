@@ -12,6 +12,7 @@ from typing import Any
 
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cpu.chains.row_blocks import ROWS, RowBlock, row_blocks
+from eqsat_layout.targets.cpu.cut_loops import phases_are_cut
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.chain import reduces_rows
 from eqsat_layout.targets.cpu.model.register_tiles import register_tile
@@ -130,6 +131,9 @@ def _elementwise(sch: Any, block: Any, loops: Sequence[Any] | None, machine: Cpu
     width, every = machine.lanes(stage.write.element_bytes), lookups.get_loops(sch, block)
     loops = loops or every[-len(stage.axes) :]
     around = len(every) - len(loops)
+    if phases_are_cut(stage):
+        sch.unroll(loops[-2])
+        return
     if stage.conditions and breaks_vectors(stage, width) and fill_and_copy(sch, stage, around, machine):
         return
     if not stage.branches_on(stage.axes[-1].var):

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from eqsat_layout.cost.vectorise import MOST_PHASES
+from eqsat_layout.targets.cpu.cut_loops import phases_are_cut
 from eqsat_layout.targets.schedules.accesses import StageAccess, StageAxis
 from eqsat_layout.targets.schedules.stages import Stage
 from eqsat_layout.tir.structural import is_one_of
@@ -178,9 +180,18 @@ def _extents(axes: Sequence[StageAxis]) -> list[int | None]:
 
 
 def _is_in_vectors(stage: Stage) -> bool:
-    """An elementwise stage whose last axis runs along memory, without conditions."""
+    """An elementwise stage whose last axis runs along memory, without conditions, or that LLVM puts into vectors."""
     lane = stage.axes[-1].var
-    return not stage.branches_on(lane) and all(load.stride(lane) in (0, 1) for load in (*stage.loads, stage.write))
+    is_along = all(load.stride(lane) in (0, 1) for load in (*stage.loads, stage.write))
+    return (is_along and not stage.branches_on(lane)) or is_of_phases(stage)
+
+
+def is_of_phases(stage: Stage) -> bool:
+    """A copy, or a pad, in which elements a few places apart come to lie side by side (:mod:`.single.phases`)."""
+    lane = stage.axes[-1].var
+    is_near = all(1 < (load.stride(lane) or 0) <= MOST_PHASES for load in stage.loads)
+    is_plain = len(stage.loads) == 1 and stage.write.stride(lane) == 1
+    return is_near and is_plain and (stage.is_copy or phases_are_cut(stage))
 
 
 def full_extents(stage: Stage) -> Extents:

@@ -14,8 +14,17 @@ from typing import Any
 
 import numpy as np
 
+from eqsat_layout.targets.cpu.costs import PHASE
 from eqsat_layout.targets.cpu.machine import CpuMachine
-from eqsat_layout.targets.cpu.model.chain import Chain, Extents, bytes_of, full_extents, reduces_rows, row_axes
+from eqsat_layout.targets.cpu.model.chain import (
+    Chain,
+    Extents,
+    bytes_of,
+    full_extents,
+    is_of_phases,
+    reduces_rows,
+    row_axes,
+)
 from eqsat_layout.targets.cpu.model.overlap import each_overlapped, overlapped
 from eqsat_layout.targets.cpu.model.register_tiles import any_tile_cycles, tile_cycles
 from eqsat_layout.targets.cpu.model.row_lanes import row_lanes
@@ -235,6 +244,9 @@ def _tiles(last: Stage) -> Iterator[Extents]:
 def _cycles(stage: Stage, extents: Extents, machine: CpuMachine, *, joined: bool = False) -> float | None:
     """Cycles of one core for so many elements of a stage, from L1."""
     if not stage.is_reduction:
+        if is_of_phases(stage):
+            is_whole = extents[-1] == stage.axes[-1].extent or not stage.conditions
+            return PHASE * math.prod(extents) if is_whole else None
         return _vector_cycles(stage, extents, machine, is_whole=joined)
     within = stage.within(extents)
     cycles = any_tile_cycles(within, machine) if joined else tile_cycles(within, machine)

@@ -20,7 +20,15 @@ from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.register_tiles import any_tile_cycles
 from eqsat_layout.targets.schedules.accesses import as_int, depends_on
 from eqsat_layout.targets.schedules.stages import Stage, has_reduction, new_schedule, stages_of
-from eqsat_layout.tir.blocks import block_of, function_over, statements_of, store_of, storing_block, with_accesses
+from eqsat_layout.tir.blocks import (
+    accesses_of,
+    block_of,
+    function_over,
+    statements_of,
+    store_of,
+    storing_block,
+    with_accesses,
+)
 from eqsat_layout.tir.structural import nodes_of, structural_map, substitute
 
 _GAIN = 0.95  # of the cycles of rows, that those of planes must stay below
@@ -113,7 +121,7 @@ class _Merger:
             if any(load.uses(var) for var in places):
                 found.add(load.buffer)
         for block in (*blocks, *reversed(blocks)):
-            accesses = _accesses(block)
+            accesses = accesses_of(block)
             if str(block.name_hint) != self.stage.name and any(buffer in found for buffer, _ in accesses):
                 found |= {buffer for buffer, indices in accesses if self._is_plane(block, buffer, indices)}
         for buffer in found:
@@ -140,7 +148,7 @@ class _Merger:
         block = block_of(statement)
         own = [axis for axis in block.iter_vars if int(axis.iter_type) != tirx.IterVar.CommReduce]
         store, init = store_of(block), block.init
-        if not any(buffer in self.rows for buffer, _ in _accesses(block)):
+        if not any(buffer in self.rows for buffer, _ in accesses_of(block)):
             return statement
         height, width = own[-2:]
         sizes = int(height.dom.extent), int(width.dom.extent)
@@ -174,7 +182,7 @@ class _Merger:
         for axis in block.iter_vars:
             if as_int(axis.dom.extent) == 1:
                 analyzer.bind(axis.var, axis.dom)
-        for buffer, indices in _accesses(block):
+        for buffer, indices in accesses_of(block):
             if buffer not in self.rows:
                 if any(depends_on(index, var) for index in indices for var in (x, y)):
                     return False
@@ -190,9 +198,3 @@ class _Merger:
                 return False
         used = structural_map(store.value, (ir.TensorLoad, lambda load: tirx.const(0, str(load.ty.dtype))))
         return not any(depends_on(used, var) for var in (x, y))  # conditions, values
-
-
-def _accesses(block: Any) -> list[tuple[Any, list[Any]]]:
-    loads = nodes_of(block.body, ir.TensorLoad)
-    stores = nodes_of(block.body, tirx.BufferStore)
-    return [(load.source, list(load.indices)) for load in loads] + [(s.buffer, list(s.indices)) for s in stores]

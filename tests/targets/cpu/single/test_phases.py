@@ -17,10 +17,12 @@ from eqsat_layout.targets.cpu.build import build_scheduled
 from eqsat_layout.targets.cpu.cut_loops import cut_at_conditions
 from eqsat_layout.targets.cpu.schedule import schedule_primfunc
 from eqsat_layout.targets.cpu.single.phases import in_phases
-from eqsat_layout.targets.cpu.target import normalize_target
+from eqsat_layout.targets.cpu.target import make_target, normalize_target
 from eqsat_layout.targets.schedules.stages import new_schedule, stages_of
+from eqsat_layout.tir.blocks import statements_of
 from eqsat_layout.tir.structural import nodes_of
 
+HERE = make_target(None, True)
 ROWS = 3
 
 
@@ -104,3 +106,23 @@ def test_the_numbers_stay_the_same(width: int, taps: int, stride: int, dilation:
     library = build_scheduled(tvm.IRModule({"k": func.with_attr("global_symbol", "k")}), normalize_target())
     library["k"](tvm.runtime.tensor(data), tvm.runtime.tensor(weights), result)
     np.testing.assert_allclose(result.numpy(), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("around", [0, 1])
+def test_phases_of_large_data_are_made_tile_by_tile(around: int) -> None:
+    """A pool of 2x2 windows wrote all its data to memory once more, and read it from there: 1.5 times as long, also
+    depthwise convolutions that move by 2."""
+    data = te.placeholder((1, 48, 112, 112), name="data")
+    taps = 2 + around
+    pooled = topi.nn.pool2d(data, (taps, taps), (2, 2), (1, 1), (around,) * 4, "max", layout="NCHW")
+    func = te.create_prim_func([data, pooled], index_dtype_override="int64")
+    scheduled = schedule_primfunc(func, HERE.machine)
+    assert len(statements_of(scheduled)) == 1
+    array = np.random.default_rng(0).standard_normal((1, 48, 112, 112), dtype="float32")
+    wide = np.pad(array, [(0, 0), (0, 0), (around, around), (around, around)], constant_values=-np.inf)
+    places = [wide[:, :, y : y + 111 : 2, x : x + 111 : 2] for y in range(taps) for x in range(taps)]
+    out = tvm.runtime.empty(tuple(int(extent) for extent in func.params[1].ty.shape), "float32")
+    build_scheduled(tvm.IRModule({"k": scheduled.with_attr("global_symbol", "k")}), normalize_target())["k"](
+        tvm.runtime.tensor(array), out
+    )
+    np.testing.assert_array_equal(out.numpy(), np.maximum.reduce(places))

@@ -9,13 +9,12 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from eqsat_layout.targets.cpu.cut_loops import are_cut, are_cut_unrolled
+from eqsat_layout.targets.cpu.cut_loops import are_cut, phases_are_cut
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.vectors import lanes_of_run
 from eqsat_layout.targets.cpu.single.families.family import Family
 from eqsat_layout.targets.cpu.single.loops import SMALL, in_parallel, run_of
 from eqsat_layout.targets.cpu.single.pads import breaks_vectors, fill_and_copy
-from eqsat_layout.targets.schedules.accesses import depends_on
 from eqsat_layout.targets.schedules.stages import Stage
 
 _LONG_RUN = 256  # elements in a loop that LLVM puts into vectors
@@ -33,7 +32,7 @@ def _schedule(sch: Any, stage: Stage, epilogue: Stage | None, machine: CpuMachin
     width = machine.lanes(stage.write.element_bytes)
     is_cut = False
     if run and stage.conditions and breaks_vectors(stage, width):
-        if _is_cut_unrolled(stage):
+        if phases_are_cut(stage):
             sch.unroll(loops[-2])
             in_parallel(sch, loops[:-2], machine, stage.domain)
             return
@@ -60,17 +59,6 @@ def _schedule(sch: Any, stage: Stage, epilogue: Stage | None, machine: CpuMachin
 
 
 ELEMENTWISE = Family("elementwise", _schedule, lambda stage, _: stage.simple and not stage.is_reduction)
-
-
-def _is_cut_unrolled(stage: Stage) -> bool:
-    """Conditions along the last axis are others for each of the few elements of the axis before it (phases)."""
-    if len(stage.axes) < 2:
-        return False
-    around, last = stage.axes[-2:]
-    if around.extent in (None, 1) or last.extent is None:
-        return False
-    both = [c for c in stage.conditions if depends_on(c, around.var) and depends_on(c, last.var)]
-    return bool(both) and are_cut_unrolled(stage.conditions, last.var, last.extent, around.var, around.extent)
 
 
 def _contiguous_run(stage: Stage) -> int:
