@@ -15,6 +15,7 @@ from itertools import combinations
 
 import numpy as np
 
+from eqsat_layout.extract.solver.minimal import minimal
 from eqsat_layout.extract.solver.problem import ConversionMatrix
 
 MadeStores = tuple[tuple[int, int], ...]
@@ -246,11 +247,8 @@ def _ways_to_make(
 
 def _undominated(found: list[Option]) -> tuple[Option, ...]:
     """Those that no other beats: less demand and no more cost is never worse, for a completion stays a completion."""
-    kept: list[Option] = []
-    for option in sorted(found, key=lambda o: (o[0], o[1].bit_count(), o[1], o[2])):
-        if not any(other[1] & ~option[1] == 0 for other in kept):
-            kept.append(option)
-    return tuple(kept)
+    ordered = sorted(found, key=lambda o: (o[0], o[1].bit_count(), o[1], o[2]))
+    return tuple(ordered[place] for place in minimal([option[1] for option in ordered]))
 
 
 @lru_cache(maxsize=1 << 16)
