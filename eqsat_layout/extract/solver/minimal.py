@@ -1,6 +1,7 @@
 """Sets of bits that hold no earlier one.
 
-In: bit masks, in some order. Out: places among them. Each is looked at beside those that were kept, many at once.
+In: bit masks, in some order. Out: places among them. Each is looked at beside all earlier ones that were kept, and those
+of its own group, many at once: what was not kept has a part that was.
 """
 
 from __future__ import annotations
@@ -33,10 +34,14 @@ def _one_by_one(masks: Sequence[int], places: Sequence[int]) -> list[int]:
 def _at_once(masks: Sequence[int], places: Sequence[int]) -> list[int]:
     words = math.ceil(max(masks[place].bit_length() for place in places) / _WORD) or 1
     data = b"".join(masks[place].to_bytes(words * _WORD // 8, "little") for place in places)
-    own = np.frombuffer(data, dtype="<u8").reshape(len(places), words)
-    alive, kept = np.arange(len(places)), list[int]()
-    while len(alive):
-        smallest, rest = own[alive[0]], alive[1:]
-        kept.append(places[int(alive[0])])
-        alive = rest[(smallest & ~own[rest]).any(axis=1)]
-    return kept
+    own = np.frombuffer(data, dtype="<u8").reshape(len(places), words).T
+    kept = np.empty(0, dtype=np.intp)
+    for start in range(0, len(places), _WORD):
+        some = np.arange(start, min(start + _WORD, len(places)))
+        earlier = np.concatenate([kept, some])
+        beyond = np.zeros((len(earlier), len(some)), dtype=np.uint64)
+        for word in own:
+            beyond |= word[earlier, None] & ~word[some]
+        is_part = (beyond == 0) & (earlier[:, None] < some)
+        kept = np.concatenate([kept, some[~is_part.any(axis=0)]])
+    return [places[place] for place in kept]
