@@ -1,7 +1,7 @@
 """Sets of bits that hold no earlier one.
 
-In: bit masks, in some order. Out: places among them. Each is looked at beside all earlier ones that were kept, and those
-of its own group, many at once: what was not kept has a part that was.
+In: bit masks, in some order. Out: places among them. Each is looked at beside the earlier ones that were kept, and
+those of its own group, many at once: what was not kept has a part that was.
 """
 
 from __future__ import annotations
@@ -44,4 +44,4 @@ def _at_once(masks: Sequence[int], places: Sequence[int]) -> list[int]:
             beyond |= word[earlier, None] & ~word[some]
         is_part = (beyond == 0) & (earlier[:, None] < some)
         kept = np.concatenate([kept, some[~is_part.any(axis=0)]])
-    return [places[place] for place in kept]
+    return [places[int(place)] for place in kept]

@@ -135,6 +135,23 @@ def two_sums(x: T.Buffer((5, 70), "float32"), y: T.Buffer((5, 70), "float32")) -
 
 
 @T.prim_func(s_tir=True)
+def two_scatters(x: T.Buffer((5, 70), "float32"), y: T.Buffer((5, 70), "float32")) -> None:
+    """Of what a row says and of where it stood."""
+    with T.sblock("y"):
+        last = T.sblock_alloc_buffer((70,), "float32")
+        for i, j in T.grid(5, 70):
+            y[i, j] = T.float32(0)
+        for j in range(70):
+            last[j] = T.float32(-1)
+        for j in range(70):
+            if x[0, j] > T.float32(0):
+                y[1, T.Cast("int32", x[1, j] + T.float32(1))] = x[2, j]
+                last[T.Cast("int32", x[3, j] + T.float32(1))] = T.Cast("float32", j)
+        for j in range(70):
+            y[3, j] = last[j]
+
+
+@T.prim_func(s_tir=True)
 def one_reads_the_other(x: T.Buffer((5, 70), "float32"), y: T.Buffer((5, 70), "float32")) -> None:
     """The sums of columns are read while they grow: both stay in one loop."""
     with T.sblock("y"):
@@ -160,6 +177,7 @@ CASES: dict[str, tuple[Any, list[bool]]] = {
     "places that are counted": (chosen, [False] * 5),
     "places of one row": (chosen_of_one, [False] * 5),
     "two sums in one loop": (two_sums, [False] * 4),
+    "two scatters in one loop": (two_scatters, [False] * 5),
     "sums that are read while they grow": (one_reads_the_other, [False] * 4),
 }
 """Functions, and whether the threads of a block work together, launch by launch."""
@@ -188,6 +206,7 @@ def test_threads_share_loops_without_an_order(name: str) -> None:
 
 def test_sums_of_one_loop_that_are_not_read_there_have_loops_of_their_own() -> None:
     assert not as_it_stands(two_sums)[1]
+    assert not as_it_stands(two_scatters)[1]
     assert as_it_stands(one_reads_the_other)[1]
 
 

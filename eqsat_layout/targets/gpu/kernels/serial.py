@@ -101,10 +101,10 @@ def _at_once(statement: Any) -> list[Any]:
     is_apart = isinstance(part.body, tirx.SeqStmt) and not any(isinstance(one, _NAMED) for one in part.body.seq)
     if part.loops and is_apart:
         found = [made for one in part.body.seq for made in _at_once(_inside(part.loops, one))]
-        if _most_items(found) > _items(part.loops):
+        if _most_items(found) > _most_items([statement]):
             return found
     separate = separate_loops(statement)
-    if _most_items(separate) > _items(part.loops):
+    if len(separate) > 1 and _most_items(separate) > _most_items([statement]):
         return separate
     counted = unless_refused(lambda: counted_places(part.body))
     if not counted:
@@ -130,7 +130,7 @@ def _items(loops: Sequence[Any]) -> int:
 
 def _most_items(statements: Sequence[Any]) -> int:
     """That one of them has at once."""
-    return max(_items(independent_loops(one).loops) for one in statements)
+    return max(_items(_by_owners(independent_loops(one)).loops) for one in statements)
 
 
 def _by_owners(part: IndependentLoops) -> IndependentLoops:
