@@ -63,6 +63,7 @@ class ReducedClass:
     _transitions: dict[int, Transitions] = field(default_factory=dict)
     _repairs: dict[tuple[int, int, bool], float] = field(default_factory=dict)
     _conversions: dict[tuple[tuple[int, ...], int], float] = field(default_factory=dict)
+    _as_cheap: dict[tuple[int, int], bool] = field(default_factory=dict)
     placed: dict[tuple[int, ...], dict[int, tuple[Option, ...]]] = field(default_factory=dict)
     _worst: list[list[float]] | None = None
     _nearest: dict[int, list[float]] = field(default_factory=dict)
@@ -160,7 +161,12 @@ class ReducedClass:
     def _does_instead(self, other: int, m: int, needed: Sequence[int]) -> bool:
         if any(self.convert[other][s] > self.convert[m][s] for s in needed):
             return False
-        return all(any(a.cost <= b.cost and a.bits & ~b.bits == 0 for a in self.ways[other]) for b in self.ways[m])
+        found = self._as_cheap.get((other, m))
+        if found is None:
+            found = self._as_cheap[other, m] = all(
+                any(a.cost <= b.cost and a.bits & ~b.bits == 0 for a in self.ways[other]) for b in self.ways[m]
+            )
+        return found
 
     def _paying(self, made: tuple[int, ...], needed: Sequence[int]) -> list[list[ReducedNode]]:
         """For each store the nodes that cost less than it saves in conversions: the others would do as well without.
