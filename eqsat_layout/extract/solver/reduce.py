@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from eqsat_layout.extract.solver.components import components
+from eqsat_layout.extract.solver.minimal import minimal
 from eqsat_layout.extract.solver.problem import AliasClass, ConversionMatrix, ExtractionError, Problem
 from eqsat_layout.extract.solver.reduced_class import ReducedClass, ReducedNode
 
@@ -338,11 +339,8 @@ class _Reducer:
 
 
 def _undominated(ways: list[ReducedNode]) -> tuple[ReducedNode, ...]:
-    kept: list[ReducedNode] = []
-    for way in sorted(ways, key=lambda w: (w.cost, w.bits.bit_count(), w.bits, w.index)):
-        if not any(k.bits & ~way.bits == 0 for k in kept):
-            kept.append(way)
-    return tuple(kept)
+    ordered = sorted(ways, key=lambda w: (w.cost, w.bits.bit_count(), w.bits, w.index))
+    return tuple(ordered[place] for place in minimal([way.bits for way in ordered]))
 
 
 def _mask(children: Iterable[tuple[int, int]], start: dict[int, int]) -> int:

@@ -15,6 +15,7 @@ from itertools import combinations
 
 import numpy as np
 
+from eqsat_layout.extract.solver.minimal import minimal
 from eqsat_layout.extract.solver.problem import ConversionMatrix
 
 MadeStores = tuple[tuple[int, int], ...]
@@ -62,6 +63,7 @@ class ReducedClass:
     _transitions: dict[int, Transitions] = field(default_factory=dict)
     _repairs: dict[tuple[int, int, bool], float] = field(default_factory=dict)
     _conversions: dict[tuple[tuple[int, ...], int], float] = field(default_factory=dict)
+    _as_cheap: dict[tuple[int, int], bool] = field(default_factory=dict)
     placed: dict[tuple[int, ...], dict[int, tuple[Option, ...]]] = field(default_factory=dict)
     _worst: list[list[float]] | None = None
     _nearest: dict[int, list[float]] = field(default_factory=dict)
@@ -159,7 +161,12 @@ class ReducedClass:
     def _does_instead(self, other: int, m: int, needed: Sequence[int]) -> bool:
         if any(self.convert[other][s] > self.convert[m][s] for s in needed):
             return False
-        return all(any(a.cost <= b.cost and a.bits & ~b.bits == 0 for a in self.ways[other]) for b in self.ways[m])
+        found = self._as_cheap.get((other, m))
+        if found is None:
+            found = self._as_cheap[other, m] = all(
+                any(a.cost <= b.cost and a.bits & ~b.bits == 0 for a in self.ways[other]) for b in self.ways[m]
+            )
+        return found
 
     def _paying(self, made: tuple[int, ...], needed: Sequence[int]) -> list[list[ReducedNode]]:
         """For each store the nodes that cost less than it saves in conversions: the others would do as well without.
@@ -246,11 +253,8 @@ def _ways_to_make(
 
 def _undominated(found: list[Option]) -> tuple[Option, ...]:
     """Those that no other beats: less demand and no more cost is never worse, for a completion stays a completion."""
-    kept: list[Option] = []
-    for option in sorted(found, key=lambda o: (o[0], o[1].bit_count(), o[1], o[2])):
-        if not any(other[1] & ~option[1] == 0 for other in kept):
-            kept.append(option)
-    return tuple(kept)
+    ordered = sorted(found, key=lambda o: (o[0], o[1].bit_count(), o[1], o[2]))
+    return tuple(ordered[place] for place in minimal([option[1] for option in ordered]))
 
 
 @lru_cache(maxsize=1 << 16)

@@ -101,8 +101,7 @@ class CudaRoofline:
         if heavy is None or computation is None or not op.results or op.results[0] is None:
             return None
         padded = padded_work(computation, operands, results)
-        dtypes = [buffer.dtype for buffer in computation.buffers]
-        shape = planned_product(heavy, dtypes, op.results[0].dtype, padded)
+        shape = planned_product(heavy, computation, op.results[0].dtype, padded)
         arithmetic = None if shape is None else arithmetic_of(shape, self.machine)
         if shape is None or arithmetic is None or not (self.approx or arithmetic.is_exact):
             return None

@@ -21,15 +21,16 @@ from eqsat_layout.targets.cuda.kernels.operands import SUMS
 from eqsat_layout.targets.cuda.kernels.product_shape import ProductShape
 from eqsat_layout.targets.cuda.kernels.products import FEW
 from eqsat_layout.tir.affine import Affine
-from eqsat_layout.tir.computation import Access, Block
+from eqsat_layout.tir.computation import Access, Block, Computation, assumed_size
 from eqsat_layout.tir.sized import sized_extent
 
 _COPIES: Final = (16, 8, 4)
 """Bytes of an asynchronous copy."""
 
 
-def planned_product(heavy: Heaviest, dtypes: Sequence[str], result: str, padded: float) -> ProductShape | None:
-    """``dtypes``: of buffers; ``result``: of the op's result; ``padded``: how much longer sums are by padding."""
+def planned_product(heavy: Heaviest, computation: Computation, result: str, padded: float) -> ProductShape | None:
+    """``result``: the dtype of the op's; ``padded``: how much longer sums are by padding."""
+    dtypes = [buffer.dtype for buffer in computation.buffers]
     if not heavy.block.is_contraction or not heavy.is_known or len(heavy.reads) != 2:
         return None
     given = {dtypes[read.buffer] for read, _ in heavy.reads}
@@ -61,13 +62,24 @@ def planned_product(heavy: Heaviest, dtypes: Sequence[str], result: str, padded:
     steps, result_bytes = math.ceil(groups.steps * padded), math.ceil(dtype_bytes(result))
     sides = [together(side) for side in order]
     copies, are_along = (max(sides[0]), max(sides[1])), all(along >= across for along, across in sides)
-    return ProductShape(dtype, groups.batch, rows, columns, steps, copies, result_bytes, are_along)
+    sizes = [_elements(computation, heavy.reads[side][0].buffer) for side in order]
+    left, right = (min(groups.batch * own * steps, size) for own, size in zip((rows, columns), sizes, strict=True))
+    return ProductShape(dtype, groups.batch, rows, columns, steps, copies, (left, right), result_bytes, are_along)
 
 
 def _slides(read: Access, groups: _Groups) -> bool:
     """Windows: an index counts places and steps."""
     places = {variable for own in groups.own for variable in own}
     return any(places & set(index.iters) and set(groups.summed) & set(index.iters) for index in read.indices)
+
+
+def _elements(computation: Computation, buffer: int) -> int:
+    """Of the largest operand that the buffer is, or is made of: one that is padded first, say."""
+    behind = {buffer}
+    for block in reversed(computation.blocks):
+        if any(write.buffer in behind for write in block.writes):
+            behind |= {read.buffer for read in block.reads}
+    return max(math.prod(map(assumed_size, computation.buffers[one].shape)) for one in behind & {*computation.operands})
 
 
 @dataclass

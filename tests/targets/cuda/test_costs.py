@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
 
 import pytest
@@ -58,8 +59,7 @@ def planned(signature: Signature) -> Any:
     assert computation is not None
     heavy = heaviest(computation, operands, results)
     assert heavy is not None
-    dtypes = [buffer.dtype for buffer in computation.buffers]
-    return planned_product(heavy, dtypes, signature.results[0].dtype, 1.0)
+    return planned_product(heavy, computation, signature.results[0].dtype, 1.0)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
@@ -131,3 +131,13 @@ def test_channels_last_are_best_for_windows_of_one_channel() -> None:
     (data, weight), results = signature.as_written
     apart = Format.make(IndexMap.make(data.shape, [(Digit(a, 1, data.shape[a]),) for a in (0, 3, 1, 2)]))
     assert own.run(signature, [apart, weight], results) > 2 * last
+
+
+def test_windows_come_from_memory_once() -> None:
+    """What they share was counted for each of their places: nine times the data of a convolution of 3x3."""
+    size = (32, 112, 112, 64)
+    one = (lambda x, w: op.nn.conv2d(x, w, padding=1, **NHWC), size, (64, 3, 3, 64))
+    signature = signature_of(one, "float16")
+    assert planned(signature).elements == (math.prod(size), 64 * 9 * 64)
+    moved = 2 * 2 * math.prod(size) / H100.bandwidth
+    assert CudaRoofline(H100).run(signature, *signature.as_written) < 4.5 * moved

@@ -116,6 +116,58 @@ def chosen_of_one(x: T.Buffer((5, 70), "float32"), y: T.Buffer((5, 70), "float32
         y[4, 0] = T.Cast("float32", count[0])
 
 
+@T.prim_func(s_tir=True)
+def two_sums(x: T.Buffer((5, 70), "float32"), y: T.Buffer((5, 70), "float32")) -> None:
+    """Of rows and, where a row is not negative, of columns, in one pass over both."""
+    with T.sblock("y"):
+        columns = T.sblock_alloc_buffer((70,), "float32")
+        rows = T.sblock_alloc_buffer((5,), "float32")
+        for j in range(70):
+            columns[j] = T.float32(1)
+        for i in range(5):
+            rows[i] = T.float32(0)
+            for j in range(70):
+                if x[i, j] > T.float32(0):
+                    rows[i] = rows[i] + x[i, j]
+                    columns[j] = columns[j] + x[i, j] * T.float32(2)
+        for i, j in T.grid(5, 70):
+            y[i, j] = rows[i] + columns[j]
+
+
+@T.prim_func(s_tir=True)
+def two_scatters(x: T.Buffer((5, 70), "float32"), y: T.Buffer((5, 70), "float32")) -> None:
+    """Of what a row says and of where it stood."""
+    with T.sblock("y"):
+        last = T.sblock_alloc_buffer((70,), "float32")
+        for i, j in T.grid(5, 70):
+            y[i, j] = T.float32(0)
+        for j in range(70):
+            last[j] = T.float32(-1)
+        for j in range(70):
+            if x[0, j] > T.float32(0):
+                y[1, T.Cast("int32", x[1, j] + T.float32(1))] = x[2, j]
+                last[T.Cast("int32", x[3, j] + T.float32(1))] = T.Cast("float32", j)
+        for j in range(70):
+            y[3, j] = last[j]
+
+
+@T.prim_func(s_tir=True)
+def one_reads_the_other(x: T.Buffer((5, 70), "float32"), y: T.Buffer((5, 70), "float32")) -> None:
+    """The sums of columns are read while they grow: both stay in one loop."""
+    with T.sblock("y"):
+        rows = T.sblock_alloc_buffer((5,), "float32")
+        for i, j in T.grid(5, 70):
+            y[i, j] = T.float32(0)
+        for i in range(5):
+            rows[i] = x[i, 0]
+        for i in range(5):
+            for j in range(70):
+                rows[i] = rows[i] + y[0, j]
+                y[0, j] = y[0, j] + x[i, j]
+        for i in range(5):
+            y[1, i] = rows[i]
+
+
 CASES: dict[str, tuple[Any, list[bool]]] = {
     "a recurrence": (recurrence, [False, True]),
     "suppression": (suppression, [False, True]),
@@ -124,6 +176,9 @@ CASES: dict[str, tuple[Any, list[bool]]] = {
     "an element that is written": (behind, [False, False]),
     "places that are counted": (chosen, [False] * 5),
     "places of one row": (chosen_of_one, [False] * 5),
+    "two sums in one loop": (two_sums, [False] * 4),
+    "two scatters in one loop": (two_scatters, [False] * 5),
+    "sums that are read while they grow": (one_reads_the_other, [False] * 4),
 }
 """Functions, and whether the threads of a block work together, launch by launch."""
 
@@ -147,6 +202,12 @@ def test_threads_share_loops_without_an_order(name: str) -> None:
         y = np.full(x.shape, np.nan, "float32")
         kernels.run(x, y, order=order)
         np.testing.assert_array_equal(y, run(func, x))
+
+
+def test_sums_of_one_loop_that_are_not_read_there_have_loops_of_their_own() -> None:
+    assert not as_it_stands(two_sums)[1]
+    assert not as_it_stands(two_scatters)[1]
+    assert as_it_stands(one_reads_the_other)[1]
 
 
 def test_places_that_are_counted_are_found_by_all_threads_at_once() -> None:

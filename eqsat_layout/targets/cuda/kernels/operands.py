@@ -12,7 +12,7 @@ from typing import Any, Final
 import tvm
 from tvm import tirx
 
-from eqsat_layout.targets.cuda.kernels.extents import Extent, product_of_extents
+from eqsat_layout.targets.cuda.kernels.extents import Extent, assumed, product_of_extents
 from eqsat_layout.targets.gpu.kernels.nests import Axis
 from eqsat_layout.targets.schedules.accesses import StageAccess, places_of
 from eqsat_layout.tir.intrinsics import is_choice
@@ -66,6 +66,11 @@ class Operand:
             return self.value, tirx.const(True, "bool")
         condition, load, other = choice(self.value) or (None, None, None)
         return (load, condition) if isinstance(load, tvm.ir.TensorLoad) and is_zero(other) else None
+
+    @property
+    def elements(self) -> int:
+        """Of the largest tensor that is read for it."""
+        return max(assumed(product_of_extents(one.source.ty.shape)) for one in nodes_of(self.value, tvm.ir.TensorLoad))
 
     def uses(self, axis: Axis) -> bool:
         return any(axis.var.same_as(var) for var in nodes_of(self.value, tirx.Var))

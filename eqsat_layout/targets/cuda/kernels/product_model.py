@@ -81,13 +81,17 @@ def shape_of(product: Product, arithmetic: Arithmetic) -> ProductShape:
         groups = (product.steps, group) if arithmetic.operand_bytes > 1 else (product.steps,)
         return max(bytes_together(operand, one, product.fixed, arithmetic) for one in groups)
 
+    batch, rows, columns, steps = (
+        assumed(group.extent) for group in (product.batch, product.rows, product.columns, product.steps)
+    )
     return ProductShape(
         product.dtype,
-        assumed(product.batch.extent),
-        assumed(product.rows.extent),
-        assumed(product.columns.extent),
-        assumed(product.steps.extent),
+        batch,
+        rows,
+        columns,
+        steps,
         (together(product.left, product.rows), together(product.right, product.columns)),
+        (min(batch * rows * steps, product.left.elements), min(batch * columns * steps, product.right.elements)),
         math.ceil(int(tvm.DataType(str(product.store.buffer.ty.dtype)).bits) / 8),
         all(side.along_steps for side in sides_of(product, arithmetic)),
     )
@@ -163,10 +167,10 @@ class ProductModel:
         return plan.block_steps * (plan.block_rows * left + plan.block_columns * right) / ISSUED
 
     def _reading(self, plan: ProductPlan, blocks: int) -> float:
-        """Tiles of so many blocks: each byte once from memory, and again from L2."""
+        """Tiles of so many blocks: each byte once from memory, and again from L2, windows' shared ones too."""
         shape, size = self._shape, self._arithmetic.operand_bytes
         tile = size * plan.block_steps * (plan.block_rows + plan.block_columns)
-        once = size * shape.steps * shape.batch * (shape.rows + shape.columns)
+        once = size * sum(shape.elements)
         tiles = self._blocks(plan) * math.ceil(shape.steps / plan.block_steps)
         from_memory = min(tile, once / tiles)
         return blocks * max(from_memory, tile / CACHED) / self._machine.bandwidth

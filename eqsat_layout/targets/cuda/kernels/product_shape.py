@@ -13,6 +13,7 @@ from dataclasses import dataclass
 class ProductShape:
     """``together``: bytes that one copy of the left and of the right operand moves; 0: elements are loaded one by one.
 
+    ``elements``: of either operand that come from memory, each counted once: windows read most of theirs several times.
     ``result_bytes``: of an element. ``dtype``: of both operands.
     ``are_along_steps``: both operands lie together along the steps, as far as is known.
     """
@@ -23,6 +24,7 @@ class ProductShape:
     columns: int
     steps: int
     together: tuple[int, int]
+    elements: tuple[int, int]
     result_bytes: int
     are_along_steps: bool = False
 

@@ -19,6 +19,7 @@ from eqsat_layout.passes.reduction_inits import init_empty_loops
 from eqsat_layout.targets.gpu.kernels.counted_places import PARTS, counted_in_parts, counted_places
 from eqsat_layout.targets.gpu.kernels.independent_loops import IndependentLoops, independent_loops
 from eqsat_layout.targets.gpu.kernels.owners import owned
+from eqsat_layout.targets.gpu.kernels.separate_loops import separate_loops
 from eqsat_layout.targets.gpu.kernels.shared_loops import SharedLoops, iterations, shared_loops
 from eqsat_layout.targets.gpu.kernels.work_groups import USUAL
 from eqsat_layout.targets.schedules.accesses import as_int
@@ -100,8 +101,11 @@ def _at_once(statement: Any) -> list[Any]:
     is_apart = isinstance(part.body, tirx.SeqStmt) and not any(isinstance(one, _NAMED) for one in part.body.seq)
     if part.loops and is_apart:
         found = [made for one in part.body.seq for made in _at_once(_inside(part.loops, one))]
-        most = max(_items(independent_loops(one).loops) for one in found)
-        return found if most > _items(part.loops) else [statement]
+        if _most_items(found) > _most_items([statement]):
+            return found
+    separate = separate_loops(statement)
+    if len(separate) > 1 and _most_items(separate) > _most_items([statement]):
+        return separate
     counted = unless_refused(lambda: counted_places(part.body))
     if not counted:
         return [statement]
@@ -122,6 +126,11 @@ def _inside(loops: Sequence[Any], body: Any) -> Any:
 def _items(loops: Sequence[Any]) -> int:
     """Iterations of all of them."""
     return math.prod(as_int(loop.extent) or SYMBOL_SIZE for loop in loops)
+
+
+def _most_items(statements: Sequence[Any]) -> int:
+    """That one of them has at once."""
+    return max(_items(_by_owners(independent_loops(one)).loops) for one in statements)
 
 
 def _by_owners(part: IndependentLoops) -> IndependentLoops:
