@@ -91,9 +91,7 @@ def same_bits(b: relax.BlockBuilder, x: Any, dtype: Any) -> Any:
     return b.emit_te(compute, x, primfunc_name_hint="same_bits")
 
 
-def mean_slope(
-    b: relax.BlockBuilder, x: Any, _noise: Any, lower: float = 1 / 8, upper: float = 1 / 3, *_: Any
-) -> Any:
+def mean_slope(b: relax.BlockBuilder, x: Any, _noise: Any, lower: float = 1 / 8, upper: float = 1 / 3, *_: Any) -> Any:
     """``rrelu`` where nothing is trained."""
     return relax.Tuple([b.emit(relax.op.nn.leakyrelu(x, (lower + upper) / 2))])
 

@@ -188,7 +188,15 @@ def test_counting_back_gives_as_many_numbers_as_torch() -> None:
     auto = {0: torch.export.Dim.DYNAMIC}
     session = eqsat_layout.Session(torch.export.export(FunctionModule(back), (x,), dynamic_shapes=((auto,),)))
     for given in (x, torch.randn(8)):
-        agree(list(zip(session.run(None, {session.inputs[0].name: given}), [one.numpy() for one in back(given)], strict=True)))
+        agree(
+            list(
+                zip(
+                    session.run(None, {session.inputs[0].name: given}),
+                    [one.numpy() for one in back(given)],
+                    strict=True,
+                )
+            )
+        )
 
 
 def test_what_draws_numbers_in_training_only_and_rounded_quotients_of_two_types() -> None:
