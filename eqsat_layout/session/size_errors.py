@@ -29,7 +29,6 @@ def size_error(error: RuntimeError, specs: Sequence[TensorSpec], tensors: Sequen
         for spec, tensor in zip(specs, tensors, strict=True)
     )
     what = f"axis {found['axis']} of a tensor {found['type']} inside is {found['got']}, not {found['wanted']}"
-    if found["type"].startswith("R.Shape([0]"):  # as passes/fitting_reshapes.py writes it
-        more = int(found["got"])
-        what = f"a reshape inside reads {abs(more)} elements {'more' if more > 0 else 'fewer'} than it gives"
+    if found["type"].startswith("R.Shape([0]"):  # as passes/fitting_sizes.py writes it
+        what = f"two sizes inside that have to be equal, of a reshape or a sum, differ by {abs(int(found['got']))}"
     return InputError(f"the inputs do not fit together: where {given}, {what}")
