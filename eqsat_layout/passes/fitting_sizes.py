@@ -68,20 +68,23 @@ def _check(read: Any, made: Any) -> list[Any]:
 def _of_reshapes(calls: Sequence[tuple[Any, Any]]) -> Iterator[_Claim]:
     for call, var in calls:
         if call.op.name in _KEEP_ELEMENTS:
-            extents = [_extents(one.ty) for one in (call.args[0], var)]
-            if None not in extents:
-                read, made = (sym.Analyzer().simplify(reduce(lambda a, b: a * b, one, _ONE)) for one in extents)
-                yield read, made
+            read, made = _extents(call.args[0].ty), _extents(var.ty)
+            if read is not None and made is not None:
+                yield _product(read), _product(made)
 
 
 def _of_sums(calls: Sequence[tuple[Any, Any]]) -> Iterator[_Claim]:
-    """Of calls with open sizes that their results have not. Which axes are summed over is read off their TIR."""
-    reducing = [call for call, var in calls if call.op.has_attr("FLegalize") and _loses_a_size(call, var)]
+    """Of calls with open sizes that their results have not. Which axes are summed over is read off their TIR; a kernel
+    of the user's may read a part of what it is given."""
+    reducing = [call for call, var in calls if _is_op(call) and _loses_a_size(call, var)]
     for call, found in zip(reducing, legalise_calls(reducing) if reducing else (), strict=True):
-        extents = [_extents(leaf.ty) for leaf in leaf_exprs(call)]
+        extents = [_extents(leaf.ty) or [] for leaf in leaf_exprs(call)]
         for axes in () if found.func is None else _summed_together(found.func):
-            sizes = [extents[at][axis] for at, axis in axes if at < len(extents)]
-            yield from pairwise(sizes)
+            yield from pairwise([extents[at][axis] for at, axis in axes if at < len(extents)])
+
+
+def _is_op(call: Any) -> bool:
+    return bool(call.op.has_attr("FLegalize")) and not nodes_of(call, ir.GlobalVar)
 
 
 def _loses_a_size(call: Any, var: Any) -> bool:
@@ -89,7 +92,7 @@ def _loses_a_size(call: Any, var: Any) -> bool:
     if len(extents) < 2 or None in extents:
         return False
     own = [one for one in _extents(var.ty) or () if not isinstance(one, tirx.IntImm)]
-    given = [extent for one in extents for extent in one if not isinstance(extent, tirx.IntImm)]
+    given = [extent for one in extents for extent in one or () if not isinstance(extent, tirx.IntImm)]
     return any(not any(ir.prim.expr_deep_equal(extent, one) for one in own) for extent in given)
 
 
@@ -120,6 +123,10 @@ def _summed_together(func: Any) -> list[list[tuple[int, int]]]:
 def _along(region: Any, var: Any) -> list[tuple[Any, int]]:
     """The axes of a region that are read by ``var`` itself."""
     return [(region.source, axis) for axis, one in enumerate(region.region) if one.min.same_as(var)]
+
+
+def _product(extents: Sequence[Any]) -> Any:
+    return sym.Analyzer().simplify(reduce(lambda a, b: a * b, extents, _ONE))
 
 
 def _extents(ty: Any) -> list[Any] | None:

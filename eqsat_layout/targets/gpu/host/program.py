@@ -178,10 +178,10 @@ class _Body:
     def _cast(self, known: Any, ty: Any) -> Any:
         """What is said to be of a type, which is checked before anything is launched."""
         if isinstance(known, relax.ShapeExpr):
-            pairs = zip(known.values, ty.values or (), strict=False)
-            self._casts += [
-                Cast(*(size_of(one, self._symbols) for one in pair), f"a size, {pair[0]},") for pair in pairs
-            ]
+            for size, extent in zip(known.values, ty.values or (), strict=False):
+                self._casts.append(
+                    Cast(size_of(size, self._symbols), size_of(extent, self._symbols), f"a size, {size},")
+                )
         if not isinstance(known, int) or getattr(getattr(ty, "shape", None), "values", None) is None:
             return known
         value = self._writer.values[known]
