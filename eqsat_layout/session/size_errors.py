@@ -28,7 +28,7 @@ def size_error(error: RuntimeError, specs: Sequence[TensorSpec], tensors: Sequen
         f"{spec.name!r} is {described(tuple(map(int, tensor.shape)), spec.dtype)}"
         for spec, tensor in zip(specs, tensors, strict=True)
     )
-    return InputError(
-        f"the inputs do not fit together: where {given}, axis {found['axis']} of a tensor {found['type']} "
-        f"inside is {found['got']}, not {found['wanted']}"
-    )
+    what = f"axis {found['axis']} of a tensor {found['type']} inside is {found['got']}, not {found['wanted']}"
+    if found["type"].startswith("R.Shape([0]"):  # as passes/fitting_sizes.py writes it
+        what = f"two sizes inside that have to be equal, of a reshape or a sum, differ by {abs(int(found['got']))}"
+    return InputError(f"the inputs do not fit together: where {given}, {what}")

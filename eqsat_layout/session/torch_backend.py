@@ -167,7 +167,8 @@ class _Compiled:
         ] + [{0: export.Dim.AUTO} if examples[i] > 1 else {} for i in self._free]  # Dynamo knows 0 and 1
         given = tuple(one.detach().clone() for one in self._inputs(examples))  # those are watched by Dynamo's guards
         with torch.no_grad():
-            program = export.export(Plain().eval(), given, dynamic_shapes=(tuple(dims),))
+            shapes = (tuple(dims),) if dims else None  # torch takes no empty list for no inputs
+            program = export.export(Plain().eval(), given, dynamic_shapes=shapes)
             return program.run_decompositions(decompositions(()))  # which say what is written to
 
 

@@ -118,6 +118,22 @@ def test_what_a_cast_says_is_checked(target: Any) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
+def test_reshapes_that_do_not_fit_are_errors(target: Any) -> None:
+    n = tirx.Var("n", "int64")
+    x = relax.Var("x", relax.TensorType((n, 4), "float32"))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            made = builder.emit_output(op.exp(builder.emit(op.reshape(x, (6, 2)))))
+        builder.emit_func_output(made)
+    device = running(eqsat_layout.compile(builder.get(), target))
+    ones = np.ones((5, 4), "float32")
+    np.testing.assert_allclose(device(ones[:3]), np.exp(np.ones((6, 2))), rtol=1e-6)
+    with pytest.raises(InputError, match=r"a size, .*, is 8, but the program says that it is 0"):
+        device(ones)
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
 def test_assertions_are_checked(target: Any) -> None:
     """``torch.export`` writes them where an op takes numbers up to a limit: "no kernel does" ``assert_op``."""
 

@@ -78,6 +78,8 @@ def _made(said: Any, symbols: _Symbols) -> Any:
     parts = [_made(one, symbols) for one in said.args]
     if name == "Pow" and said.args[1].is_Integer and int(said.args[1]) > 0:
         parts, name = parts[:1] * int(said.args[1]), "Mul"
+    if name in ("FloorDiv", "CleanDiv") and said.args[1].is_Integer and int(said.args[1]) < 0:
+        parts = [part if part is None else -part for part in parts]  # the same quotient as it is proven to be
     op = _ARITHMETIC.get(name)
     return None if op is None or any(one is None for one in parts) else reduce(op, parts)
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 from tvm import relax, te, tirx
 
 from eqsat_layout.errors import EqsatError
+from eqsat_layout.readers.layers.determinants import determinant
 from eqsat_layout.readers.torch.types import dtype_name
 
 _SINGLE: Final = "float32"
@@ -90,6 +91,16 @@ def same_bits(b: relax.BlockBuilder, x: Any, dtype: Any) -> Any:
     return b.emit_te(compute, x, primfunc_name_hint="same_bits")
 
 
+def mean_slope(b: relax.BlockBuilder, x: Any, _noise: Any, lower: float = 1 / 8, upper: float = 1 / 3, *_: Any) -> Any:
+    """``rrelu`` where nothing is trained."""
+    return relax.Tuple([b.emit(relax.op.nn.leakyrelu(x, (lower + upper) / 2))])
+
+
+def _determinant(b: relax.BlockBuilder, matrices: Any) -> Any:
+    """The first result; the others are for gradients."""
+    return relax.Tuple([determinant(b, matrices)])
+
+
 def _like(x: Any, number: float) -> Any:
     return relax.const(number, str(x.ty.dtype))
 
@@ -100,5 +111,7 @@ MAKERS: Final[dict[str, Callable[..., Any]]] = {
     "exp2.default": exp2,
     "convert_element_type.default": converted,
     "view.dtype": same_bits,
+    "rrelu_with_noise_functional.default": mean_slope,
+    "_linalg_det.default": _determinant,
 }
 """By the names of torch's ops."""

@@ -118,7 +118,8 @@ class _Mended(_Base):  # type: ignore[misc]
                 one = self.block_builder.emit(one)
             if dtype == "bool" and op in _OF_BOOLEANS:
                 return self.block_builder.emit(_OF_BOOLEANS[op](one, other))
-            return convert(SimpleNamespace(args=(one, other), kwargs={}, target=node.target, meta=node.meta))
+            kwargs = {name: value for name, value in node.kwargs.items() if name != "alpha"}
+            return convert(SimpleNamespace(args=(one, other), kwargs=kwargs, target=node.target, meta=node.meta))
 
         return converted
 
@@ -164,6 +165,18 @@ class _Mended(_Base):  # type: ignore[misc]
         if extents is None:
             raise EqsatError("its size is not known")
         return self.block_builder.emit(relax.op.zeros(extents, dtype_name(dtype)))
+
+    def _arange(self, node: Any) -> Any:
+        """Steps back are as many as torch says; TVM counts two more of them."""
+        given, extents = list(self.retrieve_args(node)), extents_of(node.meta["val"], self._symbols)
+        start, step = (given[0], given[2]) if len(given) == 3 else (0, 1)
+        if extents is None or not isinstance(step, int) or step > 0:
+            return super()._arange(node)
+        node.kwargs.get("dtype")  # which torch has taken into account
+        b, dtype = self.block_builder, dtype_name(node.meta["val"].dtype)
+        places = b.emit(relax.op.multiply(b.emit(relax.op.arange(0, *extents, 1, dtype)), relax.const(step, dtype)))
+        first = of_size(b, start) if isinstance(start, relax.Expr) else start
+        return b.emit(relax.op.add(places, _of_type(b, first, dtype)))
 
     def _matmul(self, node: Any) -> Any:
         """In the type that torch says; TVM gives float32 always."""
@@ -290,7 +303,7 @@ _OF_ONE_TYPE: Final = frozenset(
         "pow.Tensor_Tensor",
         "pow.Scalar",
     ]
-    + ["floor_divide.default", "logaddexp.default"]
+    + ["floor_divide.default", "div.Tensor_mode", "logaddexp.default"]
 )
 """Ops whose operands are brought to one type before."""
 

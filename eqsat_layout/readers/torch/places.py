@@ -38,15 +38,16 @@ class Places(_Base):  # type: ignore[misc]
         axis %= len(shape)  # TVM builds no slice of another
         node = SimpleNamespace(args=(node.args[0], axis, *node.args[2:]))
         start, end = bounds_from_start(shape[axis], start, end)
-        if step != 1 or all(isinstance(one, int | tirx.IntImm) for one in (shape[axis], start, end)):
+        if all(isinstance(one, int | tirx.IntImm) for one in (shape[axis], start, end)):
             return super()._slice(node)
-        if _is_all(shape[axis], start, end):
+        if step == 1 and _is_all(shape[axis], start, end):
             return data
         if is_inside(shape[axis], start, end):
-            return self.block_builder.emit(relax.op.strided_slice(data, [axis], [start], [end], assume_inbound=True))
+            made = relax.op.strided_slice(data, [axis], [start], [end], [step], assume_inbound=True)
+            return self.block_builder.emit(made)
         if not is_inside(shape[axis], start, end, self._bounds):
             return super()._slice(node)
-        return checked_slice(self.block_builder, data, axis, start, end)
+        return checked_slice(self.block_builder, data, axis, start, end, step)
 
     def _slice_scatter(self, node: Any) -> Any:
         """Where there are symbolic sizes: TVM legalises those of numbers only."""
@@ -94,6 +95,8 @@ class Places(_Base):  # type: ignore[misc]
         return given[0], given[1], 0 if start is None else start
 
     def _index_tensor(self, node: Any) -> Any:
+        if any(str(one.ty.dtype) in ("bool", "uint8") for one in self._retrieve_args(node.args[1]) if one is not None):
+            raise EqsatError("a result that is as large as the values of a mask say is not done")
         counted = _from_the_front(self, node)
         if _are_side_by_side(self, counted.args[1]):
             return indexed(self.block_builder, self.env[node.args[0]], self._retrieve_args(counted.args[1]))

@@ -22,7 +22,7 @@ from eqsat_layout.readers.torch.assumptions import assumptions
 from eqsat_layout.readers.torch.decompositions import all_decompositions, decompositions
 from eqsat_layout.readers.torch.importer import importer
 from eqsat_layout.readers.torch.nodes import TorchNodeError
-from eqsat_layout.readers.torch.random import check_is_not_random
+from eqsat_layout.readers.torch.refused import check_is_not_random, check_is_pure, check_is_real
 from eqsat_layout.readers.unfinished import end_blocks
 
 _logger = logging.getLogger("eqsat_layout")
@@ -46,6 +46,7 @@ def from_program(program: Any) -> Model:
     for part in program.graph_module.modules():
         for node in part.graph.nodes if isinstance(part, torch.fx.GraphModule) else ():
             check_is_not_random(node)
+            check_is_real(node)
     if any(tensor.layout != torch.strided for tensor in program.state_dict.values()):
         return _converted(program, program)
     return _from_dense(program, _known_to_be_written_out(program))
@@ -72,8 +73,13 @@ def _from_dense(program: Any, written_out: frozenset[Any]) -> Model:
     if assumed and written_out:  # those of torch's usual table choose between ways to compute the same
         names = ", ".join(sorted(map(str, written_out)))
         raise EqsatError(f"torch's definition of {names} holds only where {', and '.join(dict.fromkeys(assumed))}")
+    for node in decomposed.graph.nodes:
+        check_is_pure(node)
     if written := sorted(map(str, decomposed.graph_signature.buffers_to_mutate.values())):
-        raise EqsatError(f"it writes to {', '.join(written)}, which would be lost: export the model after eval()")
+        raise EqsatError(
+            f"it writes to {', '.join(written)}, which would be lost: export the model after eval(), "
+            "or make what it keeps an input and a result"
+        )
     if written := sorted(map(str, decomposed.graph_signature.user_inputs_to_mutate.values())):
         _logger.warning("it writes to %s, which stays as it is: the results are what it would give", ", ".join(written))
     with_tensors_only(decomposed)

@@ -43,14 +43,15 @@ def bounds_from_start(extent: Any, start: Any, end: Any) -> tuple[Any, Any]:
     return tuple(extent + one if isinstance(one, int) and one < 0 else one for one in (start, end))
 
 
-def checked_slice(b: relax.BlockBuilder, data: Any, axis: int, start: Any, end: Any) -> Any:
+def checked_slice(b: relax.BlockBuilder, data: Any, axis: int, start: Any, end: Any, step: int = 1) -> Any:
     """A slice that lies inside of all sizes that the program is for, which each run checks."""
     extents = list(data.ty.shape.values)
-    last, extents[axis] = extents[axis], sym.Analyzer().simplify(tirx.IntImm("int64", 0) + end - start)
+    count = tirx.floordiv(tirx.IntImm("int64", step - 1) + end - start, tirx.IntImm("int64", step))
+    last, extents[axis] = extents[axis], sym.Analyzer().simplify(count)
     if isinstance(extents[axis], ir.Var) and isinstance(last, tirx.IntImm):  # no cast says what a symbol is
         b.match_cast(b.emit(relax.ShapeExpr([tirx.Max(last, end)])), relax.ShapeType([last]))
         return b.emit(relax.op.strided_slice(data, [axis], [start], [end], assume_inbound=True))
-    made = b.emit(relax.op.strided_slice(data, [axis], [start], [end]))
+    made = b.emit(relax.op.strided_slice(data, [axis], [start], [end], [step]))
     return b.match_cast(made, relax.TensorType(extents, str(made.ty.dtype)))
 
 

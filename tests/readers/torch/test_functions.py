@@ -11,6 +11,8 @@ import pytest
 from readers.torch.function_module import FunctionModule
 
 import eqsat_layout
+from eqsat_layout.errors import EqsatError
+from eqsat_layout.sources.source import source_of
 
 torch = pytest.importorskip("torch")
 torch.manual_seed(0)
@@ -172,3 +174,59 @@ def test_samples_of_volumes() -> None:
         at,
     )
     agree(pairs, atol=1e-5)
+
+
+def test_counting_back_gives_as_many_numbers_as_torch() -> None:
+    """TVM counted two more (Funnel): "torch makes int64 (24,) of it, TVM's frontend R.Tensor((26,))". Of every other
+    element of open sizes Relax said min(9223372036854775807, n) for n, and could not multiply the two."""
+
+    def back(x: Any) -> Any:
+        known = torch.arange(7, -6, -3) + torch.arange(5, 0, -1, dtype=torch.int32)
+        return known + x[0], torch.arange(x.shape[0] - 1, -1, -2) * x[::2] + x[1::2].sum()
+
+    x = torch.randn(5)
+    auto = {0: torch.export.Dim.DYNAMIC}
+    session = eqsat_layout.Session(torch.export.export(FunctionModule(back), (x,), dynamic_shapes=((auto,),)))
+    for given in (x, torch.randn(8)):
+        agree(
+            list(
+                zip(
+                    session.run(None, {session.inputs[0].name: given}),
+                    [one.numpy() for one in back(given)],
+                    strict=True,
+                )
+            )
+        )
+
+
+def test_what_draws_numbers_in_training_only_and_rounded_quotients_of_two_types() -> None:
+    """RReLU draws none after eval(); a rounded quotient of floats by whole numbers was refused."""
+    x, y = torch.randn(3, 4), torch.randint(1, 5, (3, 4))
+    agree(
+        both(
+            lambda x, y: (
+                torch.nn.functional.rrelu(x),
+                x // y,
+                y // x,
+                torch.div(y, 1.5, rounding_mode="trunc"),
+                torch.linalg.det(x[:, :3]),
+            ),
+            x,
+            y,
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (lambda x: torch.view_as_real(torch.view_as_complex(x.reshape(-1, 2)) * 1j), "view_as_complex.*: complex num"),
+        (lambda x: torch.fft.rfft(x).abs(), r"fft_rfft.*: complex numbers are not done"),
+        (lambda x: torch.linalg.inv(x), r"_linalg_check_errors.*: does more than to compute"),
+        (lambda x: x[x > 0].sum(), "a result that is as large as the values of a mask say is not done"),
+    ],
+)
+def test_what_is_refused_is_named(function: Callable[..., Any], reason: str) -> None:
+    """torch's own words were said: "n=copy__1, n.args[0]=select_1, placeholders=", "Unsupported input kind: TOKEN"."""
+    with pytest.raises(EqsatError, match=reason):
+        source_of(torch.export.export(FunctionModule(function), (torch.eye(4),)))

@@ -177,6 +177,11 @@ class _Body:
 
     def _cast(self, known: Any, ty: Any) -> Any:
         """What is said to be of a type, which is checked before anything is launched."""
+        if isinstance(known, relax.ShapeExpr):
+            for size, extent in zip(known.values, ty.values or (), strict=False):
+                self._casts.append(
+                    Cast(size_of(size, self._symbols), size_of(extent, self._symbols), f"a size, {size},")
+                )
         if not isinstance(known, int) or getattr(getattr(ty, "shape", None), "values", None) is None:
             return known
         value = self._writer.values[known]
@@ -208,6 +213,8 @@ class _Body:
             return self._of(expr.tuple_value)[int(expr.index)]
         if isinstance(expr, tvm.ir.GenericConst):
             return self._writer.constant(expr)
+        if isinstance(expr, relax.ShapeExpr):
+            return expr
         if isinstance(expr, tvm.ir.Var) and expr in self._known:
             return self._known[expr]
         if isinstance(expr, relax.If):
