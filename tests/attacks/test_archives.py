@@ -435,3 +435,16 @@ def test_a_pipe_is_no_file(tmp_path: Path) -> None:
     os.mkfifo(database.path)
     assert "a pipe or a device" in " ".join(database.read().notes)
     assert database.digest() == ""
+
+
+def test_what_torch_misses_in_an_archive_is_in_the_error(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    torch = pytest.importorskip("torch")
+    whole, part = tmp_path / "whole.pt2", tmp_path / "part.pt2"
+    torch.export.save(torch.export.export(torch.nn.Linear(3, 2), (torch.ones(1, 3),)), whole)
+    with zipfile.ZipFile(whole) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    lost = next(name for name in members if name.endswith("archive_version"))
+    part.write_bytes(zipped({name: data for name, data in members.items() if name != lost}))
+    with pytest.raises(FileError, match="archive_version: file not found"):
+        read_module(part)
+    assert "Traceback" not in capfd.readouterr().err
