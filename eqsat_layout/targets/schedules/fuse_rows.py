@@ -16,7 +16,14 @@ from eqsat_layout.targets.schedules import lookups
 from eqsat_layout.targets.schedules.accesses import StageAccess
 from eqsat_layout.targets.schedules.attempts import tried
 from eqsat_layout.targets.schedules.epilogues import is_parameter
-from eqsat_layout.targets.schedules.stages import Stage, layout_of_results, new_schedule, stage_of, stages_of
+from eqsat_layout.targets.schedules.stages import (
+    Stage,
+    layout_of_results,
+    layout_of_steps,
+    new_schedule,
+    stage_of,
+    stages_of,
+)
 from eqsat_layout.tir.structural import nodes_of
 
 
@@ -54,7 +61,7 @@ def _fuse(sch: Any, stage: Stage, first: int, size: int) -> None:
         return [*indices[:first], indices[first] * size + indices[first + 1], *indices[first + 2 :]]
 
     sch.transform_layout(stage.block, ("write", 0), layout_of_results(stage, fused))
-    sch.transform_block_layout(stage.block, tirx.IndexMap.from_func(fused, len(stage.axes)))
+    sch.transform_block_layout(stage.block, layout_of_steps(stage, fused))
 
 
 def _is_one(load: StageAccess, reader: Stage, first: int, size: int) -> bool:

@@ -187,6 +187,11 @@ def layout_of_results(stage: Stage, moved: Callable[..., list[Any]]) -> Any:
     return tirx.IndexMap.from_func(moved, len(stage.spatial), index_dtype=dtype)
 
 
+def layout_of_steps(stage: Stage, moved: Callable[..., list[Any]]) -> Any:
+    """The same of all axes, whose types stay as they are."""
+    return tirx.IndexMap.from_func(moved, len(stage.axes), index_dtype=str(stage.axes[0].var.ty.dtype))
+
+
 def stages_of(sch: Any) -> list[Stage]:
     """The stages of ``main`` in order."""
     return [stage_of(sch, block) for block in lookups.get_child_blocks(sch, lookups.get_sblock(sch, ROOT))]

@@ -18,7 +18,7 @@ from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.register_tiles import tile_cycles
 from eqsat_layout.targets.schedules.accesses import StageAccess
 from eqsat_layout.targets.schedules.epilogues import with_epilogue
-from eqsat_layout.targets.schedules.stages import Stage, layout_of_results, stages_of
+from eqsat_layout.targets.schedules.stages import Stage, layout_of_results, layout_of_steps, stages_of
 from eqsat_layout.tir.structural import substitute
 
 _GAIN = 0.9  # of the cycles of the whole axis, that those of its digits must stay below
@@ -69,7 +69,7 @@ def _cut(sch: Any, stage: Stage, axis: int, size: int) -> None:
         return [low, *before, high, *after] if is_apart else [*before, high, low, *after]
 
     of_results = layout_of_results(stage, cut)
-    of_steps = tirx.IndexMap.from_func(lambda *indices: cut(*(indices[i] for i in kept)), len(stage.axes))
+    of_steps = layout_of_steps(stage, lambda *indices: cut(*(indices[i] for i in kept)))
     sch.transform_layout(stage.block, ("write", 0), of_results)
     sch.transform_block_layout(stage.block, of_steps)
     (epilogue,) = sch.get_consumers(stage.block)

@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tvm import tirx
-
 from eqsat_layout.targets.schedules.epilogues import with_epilogue
-from eqsat_layout.targets.schedules.stages import Stage, layout_of_results, stages_of
+from eqsat_layout.targets.schedules.stages import Stage, layout_of_results, layout_of_steps, stages_of
 
 
 def unit_axes_first(sch: Any) -> Any:
@@ -44,8 +42,7 @@ def _moved(sch: Any, number: int) -> Any:
 
     def change(trial: Any) -> None:
         trial.transform_layout(stage.block, ("write", 0), layout_of_results(stage, _in_order(order)))
-        axes = tirx.IndexMap.from_func(_in_order([*order, *reduced]), len(stage.axes))
-        trial.transform_block_layout(stage.block, axes)
+        trial.transform_block_layout(stage.block, layout_of_steps(stage, _in_order([*order, *reduced])))
 
     found = with_epilogue(sch, number, change)
     if found is None:
