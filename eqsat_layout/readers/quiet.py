@@ -20,10 +20,10 @@ _TURN = threading.RLock()
 
 
 @contextlib.contextmanager
-def talk_to_log() -> Iterator[None]:
+def talk_to_log() -> Iterator[list[str]]:
     """What is printed and warned of, and what torch logs in this thread, goes to the log under ``eqsat_layout``.
 
-    One thread at a time; others' prints go there meanwhile.
+    One thread at a time; others' prints go there meanwhile. Gives what torch has logged so far.
     """
     said = io.StringIO()
     logged: list[str] = []
@@ -37,7 +37,7 @@ def talk_to_log() -> Iterator[None]:
             _without_log_of("torch", logged),
         ):
             warnings.simplefilter("always")
-            yield
+            yield logged
     finally:
         for text in (*said.getvalue().splitlines(), *logged, *(str(warning.message) for warning in warned)):
             _logger.debug("%s", text)
@@ -53,7 +53,8 @@ def _without_log_of(package: str, logged: list[str]) -> Iterator[None]:
     def is_of_others(record: logging.LogRecord) -> bool:
         if record.thread == own and record not in last:
             last[:] = [record]
-            logged.append(record.getMessage())
+            error = record.exc_info[1] if record.exc_info else None
+            logged.append(record.getMessage() if error is None else f"{record.getMessage()}: {error}")
         return record.thread != own
 
     loggers = [

@@ -65,7 +65,7 @@ def _checked(call: Any, data: Quantised, weights: Quantised) -> ByteProduct:
     numbers = signed.astype(SUM_DTYPE)
     if str(call.ty.dtype) == SUM_DTYPE and (data.scale is not None or scales is not None):
         raise Refused("scales of whole numbers")
-    _check_scales(data.scale, scales)
+    _check_scales(call, data.scale, scales)
     low, high = BYTE_RANGES[str(data.values.ty.dtype)]
     if isinstance(data.zero, int) and not low <= data.zero <= high:
         raise Refused("a zero that is no such byte")
@@ -88,13 +88,21 @@ def _checked(call: Any, data: Quantised, weights: Quantised) -> ByteProduct:
     return ByteProduct(call, data, numbers.astype(_SIGNED), scales, sums, channels)
 
 
-def _check_scales(*scales: Any) -> None:
+def _check_scales(call: Any, *scales: Any) -> None:
     """Refused where a known scale, or the product of both, times a byte may be infinite or lose bits."""
+    for arg, scale in zip(call.args, scales, strict=True):
+        if str(arg.ty.dtype) in FLOAT_DTYPES and isinstance(scale, float | np.ndarray):
+            _check_ends(np.abs(np.asarray(scale, "float64")), str(arg.ty.dtype))
     known = [np.abs(np.asarray(one, "float64")) for one in scales if isinstance(one, float | np.ndarray)]
     both = known if len(known) < len(scales) else [*known, known[0] * known[1]]
-    finest, largest = np.finfo("float32").tiny, np.finfo("float32").max / _LARGEST_BYTE
-    if any(np.any((one > largest) | ((one > 0) & (one < finest))) for one in both):
-        raise Refused("scales at the ends of float32")
+    for one in both:
+        _check_ends(one, "float32")
+
+
+def _check_ends(scales: npt.NDArray[Any], dtype: str) -> None:
+    ends = np.finfo(dtype)
+    if np.any((scales > float(ends.max) / _LARGEST_BYTE) | ((scales > 0) & (scales < float(ends.tiny)))):
+        raise Refused(f"scales at the ends of {dtype}")
 
 
 def _in_words(weights: npt.NDArray[Any], axes: ProductAxes) -> tuple[npt.NDArray[Any], tuple[int, int] | None]:

@@ -37,7 +37,13 @@ def program_in(path: Path) -> Any:
     with tempfile.TemporaryDirectory(prefix="eqsat_layout_") as folder:
         copy = Path(folder) / "program.pt2"
         checked_archive(path, copy)
-        return export.load(copy)
+        with talk_to_log() as logged:
+            try:
+                return export.load(copy)
+            except RuntimeError as error:
+                if not logged:
+                    raise
+                raise EqsatError(logged[-1]) from error  # the error says that it was logged
 
 
 def from_program(program: Any) -> Model:

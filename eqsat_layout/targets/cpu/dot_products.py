@@ -69,15 +69,12 @@ def _instruction(operands: Sequence[Any], lanes: int) -> Any:
 
 
 def _written_out(operands: Sequence[Any], lanes: int) -> Any:
+    """By bytes that are widened. Of shifts and masks LLVM 22 makes vectors of both, and loses the masked lanes."""
     total, unsigned, signed = operands
-
-    def number(value: int) -> Any:
-        own = tirx.const(value, "int32")
-        return own if lanes == 1 else tirx.Broadcast(own, lanes)
-
+    count = lanes * BYTES_OF_WORD
+    kinds = ((unsigned, "uint8"), (signed, "int8"))
+    own, other = (tirx.Cast(f"int32x{count}", tirx.reinterpret(f"{dtype}x{count}", word)) for word, dtype in kinds)
+    products = own * other
     for byte in range(BYTES_OF_WORD):
-        low, high = number(_BITS * byte), number(_BITS * (BYTES_OF_WORD - 1 - byte))
-        positive = tirx.bitwise_and(tirx.shift_right(unsigned, low), number((1 << _BITS) - 1))
-        whole = tirx.shift_right(tirx.shift_left(signed, high), number(_BITS * (BYTES_OF_WORD - 1)))
-        total = total + positive * whole
+        total = total + tirx.Shuffle([products], [tirx.IntImm("int32", at) for at in range(byte, count, BYTES_OF_WORD)])
     return total

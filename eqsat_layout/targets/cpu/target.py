@@ -190,6 +190,8 @@ def normalize_target(given: Any = None, *, approx: bool = True) -> tvm.target.Ta
         config["mattr"] = [attribute for attribute in map(str, config["mattr"]) if attribute not in own]
     config.setdefault("num-cores", threads())
     checked = tvm.target.Target(config)
+    if int(checked.attrs["num-cores"]) < 1:
+        raise TargetError(f"a CPU of {checked.attrs['num-cores']} cores")
     mcpu = config.get("mcpu")
     triple = config.get("mtriple") or str(codegen.llvm_get_system_triple())
     if mcpu and mcpu != "generic" and not codegen.llvm_is_valid_cpu(str(mcpu), str(triple)):

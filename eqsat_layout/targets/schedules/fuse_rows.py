@@ -16,7 +16,14 @@ from eqsat_layout.targets.schedules import lookups
 from eqsat_layout.targets.schedules.accesses import StageAccess
 from eqsat_layout.targets.schedules.attempts import tried
 from eqsat_layout.targets.schedules.epilogues import is_parameter
-from eqsat_layout.targets.schedules.stages import Stage, new_schedule, stage_of, stages_of
+from eqsat_layout.targets.schedules.stages import (
+    Stage,
+    layout_of_results,
+    layout_of_steps,
+    new_schedule,
+    stage_of,
+    stages_of,
+)
 from eqsat_layout.tir.structural import nodes_of
 
 
@@ -50,8 +57,11 @@ def _fused(sch: Any, stage: Stage) -> Any:
 
 
 def _fuse(sch: Any, stage: Stage, first: int, size: int) -> None:
-    sch.transform_layout(stage.block, ("write", 0), _fusion(len(stage.spatial), first, size))
-    sch.transform_block_layout(stage.block, _fusion(len(stage.axes), first, size))
+    def fused(*indices: Any) -> list[Any]:
+        return [*indices[:first], indices[first] * size + indices[first + 1], *indices[first + 2 :]]
+
+    sch.transform_layout(stage.block, ("write", 0), layout_of_results(stage, fused))
+    sch.transform_block_layout(stage.block, layout_of_steps(stage, fused))
 
 
 def _is_one(load: StageAccess, reader: Stage, first: int, size: int) -> bool:
@@ -68,10 +78,3 @@ def _is_one(load: StageAccess, reader: Stage, first: int, size: int) -> bool:
 
 def _divisions(index: Any) -> int:
     return len(nodes_of(index, tirx.FloorDiv, tirx.FloorMod))
-
-
-def _fusion(count: int, first: int, size: int) -> Any:
-    def fused(*indices: Any) -> list[Any]:
-        return [*indices[:first], indices[first] * size + indices[first + 1], *indices[first + 2 :]]
-
-    return tirx.IndexMap.from_func(fused, count)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
@@ -179,6 +179,17 @@ class Stage:
 
 def _is_axis(index: Any, axis: StageAxis) -> bool:
     return bool(index.same_as(axis.var))
+
+
+def layout_of_results(stage: Stage, moved: Callable[..., list[Any]]) -> Any:
+    """What ``moved`` makes of the indices of a result, as a map. TVM inverts none whose type is not that of extents."""
+    dtype = str(stage.write.buffer.ty.shape[0].ty.dtype)
+    return tirx.IndexMap.from_func(moved, len(stage.spatial), index_dtype=dtype)
+
+
+def layout_of_steps(stage: Stage, moved: Callable[..., list[Any]]) -> Any:
+    """The same of all axes, whose types stay as they are."""
+    return tirx.IndexMap.from_func(moved, len(stage.axes), index_dtype=str(stage.axes[0].var.ty.dtype))
 
 
 def stages_of(sch: Any) -> list[Stage]:

@@ -172,6 +172,21 @@ def test_targets_that_multiply_signed_bytes_keep_them(zero: int) -> None:
     assert ("relax.subtract" in names, "relax.nn.pad" in names) == (zero != 0, zero != 0)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "scale", "is_taken"), [("float32", 600, True), ("float16", 600, False), ("float16", 0.5, True)]
+)
+def test_halves_that_may_be_infinite_stay(dtype: str, scale: float, is_taken: bool) -> None:
+    """Infinities of both signs added up are not a number; their bytes gave one."""
+    weights = relax.const(np.ones((8, 3), "int8"), "int8")
+
+    def body(emit: Emit, x: Any) -> Any:
+        data = emit(op.multiply(emit(op.astype(x, dtype)), number(scale, dtype)))
+        return op.matmul(data, emit(op.astype(weights, dtype)))
+
+    mod = module_of((2, 8), body, "uint8")
+    assert multiply_bytes(mod).same_as(mod) != is_taken
+
+
 def test_signed_bytes_that_are_a_result() -> None:
     """What bytes stand for was used outside of its block, where it is no longer known."""
 

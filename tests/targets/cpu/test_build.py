@@ -234,6 +234,8 @@ def test_vectors_and_registers_come_from_the_features(config, lanes, registers):
         ("riscy", "unknown target 'riscy'"),
         ("metal", "there is no target of kind 'metal'; there are"),
         ({"kind": "llvm", "mcpu": "pentium9"}, "knows no mcpu 'pentium9'"),
+        ({"kind": "llvm", "num-cores": 0}, "a CPU of 0 cores"),
+        ({"kind": "llvm", "num-cores": -1}, "a CPU of -1 cores"),
         ({"kind": "llvm", "colour": 1}, "unknown target {'kind': 'llvm', 'colour': 1}"),
         (7, "not int"),
     ],

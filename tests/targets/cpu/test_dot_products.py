@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from tvm import tirx
+from targets.cpu.byte_kernels import HERE, operands, ran
+from tvm import te, tirx
 
 from eqsat_layout.targets.cpu.build import build_scheduled
 from eqsat_layout.targets.cpu.dot_products import BYTES_OF_WORD, byte_products
 from eqsat_layout.targets.cpu.machine import machine_of
+from eqsat_layout.targets.cpu.schedule import schedule_primfunc
 from eqsat_layout.targets.cpu.target import normalize_target
 
 
@@ -36,3 +38,23 @@ def test_every_word_is_counted_in_its_place(lanes: int) -> None:
     built["main"](tvm.runtime.tensor(data.view("int32")), tvm.runtime.tensor(weights.view("int32")), got)
     wanted = start + (data.astype("int32") * weights).reshape(lanes, BYTES_OF_WORD).sum(axis=1)
     np.testing.assert_array_equal(got.numpy(), wanted)
+
+
+@pytest.mark.skipif(not machine_of(normalize_target()).byte_products, reason="this CPU has no such instruction")
+@pytest.mark.parametrize(("taps", "outputs"), [(2, 24), (2, 40)])
+def test_columns_that_lie_apart_are_all_counted(taps: int, outputs: int) -> None:
+    """LLVM 22 lost one of eight columns that were done in turn, each with shifts and masks."""
+    places, channels = 7, 8
+    data = te.placeholder((channels // 4, places + taps - 1, 4), "uint8", "data")
+    weights = te.placeholder((outputs, taps, channels), "int8", "weights")
+    r, c = te.reduce_axis((0, taps), "r"), te.reduce_axis((0, channels), "c")
+
+    def element(x: Any, o: Any) -> Any:
+        return te.sum(data[c // 4, x + r, c % 4].astype("int32") * weights[o, r, c].astype("int32"), axis=[r, c])
+
+    func = te.create_prim_func([data, weights, te.compute((places, outputs), element, name="sums")])
+    arrays = operands(func)
+    one, other = (array.astype("int32") for array in arrays[:2])
+    rows = np.moveaxis(one, 0, 1).reshape(-1, channels)
+    wanted = sum(rows[tap : tap + places] @ other[:, tap].T for tap in range(taps))
+    np.testing.assert_array_equal(ran(schedule_primfunc(func, HERE.machine), arrays), wanted)

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tvm import tirx
-
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.register_tiles import lane_tile, tile_cycles
 from eqsat_layout.targets.schedules.attempts import tried
-from eqsat_layout.targets.schedules.stages import Stage, new_schedule, stages_of
+from eqsat_layout.targets.schedules.stages import Stage, layout_of_steps, new_schedule, stages_of
 
 
 def order_axes(sch: Any, machine: CpuMachine) -> Any:
@@ -57,4 +55,4 @@ def _move_last(sch: Any, stage: Stage, place: int) -> None:
     def moved(*indices: Any) -> list[Any]:
         return [*(indices[i] for i in kept), indices[place]]
 
-    sch.transform_block_layout(stage.block, tirx.IndexMap.from_func(moved, len(stage.axes)))
+    sch.transform_block_layout(stage.block, layout_of_steps(stage, moved))

@@ -18,7 +18,7 @@ from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.register_tiles import tile_cycles
 from eqsat_layout.targets.schedules.accesses import StageAccess
 from eqsat_layout.targets.schedules.epilogues import with_epilogue
-from eqsat_layout.targets.schedules.stages import Stage, stages_of
+from eqsat_layout.targets.schedules.stages import Stage, layout_of_results, layout_of_steps, stages_of
 from eqsat_layout.tir.structural import substitute
 
 _GAIN = 0.9  # of the cycles of the whole axis, that those of its digits must stay below
@@ -60,7 +60,7 @@ def _cut(sch: Any, stage: Stage, axis: int, size: int) -> None:
 
     Reduced axes of one element go: TVM would make them axes of the result. The epilogue, in place, is cut as well.
     """
-    is_apart, spatial = _is_apart(stage, axis, size), len(stage.spatial)
+    is_apart = _is_apart(stage, axis, size)
     kept = [i for i, own in enumerate(stage.axes) if not (own.reduce and own.extent == 1)]
 
     def cut(*indices: Any) -> list[Any]:
@@ -68,8 +68,8 @@ def _cut(sch: Any, stage: Stage, axis: int, size: int) -> None:
         before, after = indices[:axis], indices[axis + 1 :]
         return [low, *before, high, *after] if is_apart else [*before, high, low, *after]
 
-    of_results = tirx.IndexMap.from_func(cut, spatial)
-    of_steps = tirx.IndexMap.from_func(lambda *indices: cut(*(indices[i] for i in kept)), len(stage.axes))
+    of_results = layout_of_results(stage, cut)
+    of_steps = layout_of_steps(stage, lambda *indices: cut(*(indices[i] for i in kept)))
     sch.transform_layout(stage.block, ("write", 0), of_results)
     sch.transform_block_layout(stage.block, of_steps)
     (epilogue,) = sch.get_consumers(stage.block)

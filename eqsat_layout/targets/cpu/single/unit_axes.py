@@ -7,12 +7,11 @@ belong.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from tvm import tirx
-
 from eqsat_layout.targets.schedules.epilogues import with_epilogue
-from eqsat_layout.targets.schedules.stages import Stage, stages_of
+from eqsat_layout.targets.schedules.stages import Stage, layout_of_results, layout_of_steps, stages_of
 
 
 def unit_axes_first(sch: Any) -> Any:
@@ -37,14 +36,13 @@ def _moved(sch: Any, number: int) -> Any:
     """A new schedule; ``None`` where its epilogue would not follow."""
     stage = stages_of(sch)[number]
     extents = [axis.extent for axis in stage.spatial]
-    count = len(extents)
-    order = sorted(range(count), key=lambda place: extents[place] != 1)
+    order = sorted(range(len(extents)), key=lambda place: extents[place] != 1)
     # reduced axes of one element go: TVM would make them axes of the result
     reduced = [place for place, axis in enumerate(stage.axes) if axis.reduce and axis.extent != 1]
 
     def change(trial: Any) -> None:
-        trial.transform_layout(stage.block, ("write", 0), _order(order, count))
-        trial.transform_block_layout(stage.block, _order([*order, *reduced], len(stage.axes)))
+        trial.transform_layout(stage.block, ("write", 0), layout_of_results(stage, _in_order(order)))
+        trial.transform_block_layout(stage.block, layout_of_steps(stage, _in_order([*order, *reduced])))
 
     found = with_epilogue(sch, number, change)
     if found is None:
@@ -53,5 +51,5 @@ def _moved(sch: Any, number: int) -> Any:
     return trial if moved.is_plain else None
 
 
-def _order(places: list[int], count: int) -> Any:
-    return tirx.IndexMap.from_func(lambda *indices: [indices[place] for place in places], count)
+def _in_order(places: list[int]) -> Callable[..., list[Any]]:
+    return lambda *indices: [indices[place] for place in places]

@@ -18,7 +18,7 @@ from eqsat_layout.targets.schedules.stages import new_schedule, stages_of
 PARTS, ROWS, DEPTH, WIDTH = 8, 37, 197, 768  # so much that matrices come from the L2
 
 
-def product_of_rows_in_turns(ending=None, *, order="turns"):
+def product_of_rows_in_turns(ending=None, *, order="turns", indices="int64"):
     """Row ``i`` of the result belongs to matrix ``i % PARTS`` (``order``: turns) or ``i // ROWS`` (order: rows)."""
     a = te.placeholder((PARTS, ROWS, DEPTH), name="a")
     b = te.placeholder((PARTS, DEPTH, WIDTH), name="b")
@@ -32,18 +32,19 @@ def product_of_rows_in_turns(ending=None, *, order="turns"):
     y = te.compute((PARTS * ROWS, WIDTH), element, name="product")
     if ending is not None:
         y = te.compute(y.shape, lambda i, j: ending(y[i, j] + c[j]), name="ending")
-    return te.create_prim_func([a, b, c, y], index_dtype_override="int64")
+    return te.create_prim_func([a, b, c, y], index_dtype_override=indices)
 
 
 def relu(value):
     return te.max(value, tvm.tirx.const(0.0, "float32"))
 
 
+@pytest.mark.parametrize("indices", ["int64", "int32"])
 @pytest.mark.parametrize("order", ["turns", "rows"])
 @pytest.mark.parametrize("ending", [None, relu, te.exp])
-def test_rows_that_take_turns_are_tiles_of_one_part_each(ending, order):
+def test_rows_that_take_turns_are_tiles_of_one_part_each(ending, order, indices):
     """ViT of eight images: 26 GFLOP/s for the products of its attention with the values, 320 since."""
-    func = product_of_rows_in_turns(ending, order=order)
+    func = product_of_rows_in_turns(ending, order=order, indices=indices)
     before = stages_of(new_schedule(func))[0]
     cut = split_axes(new_schedule(func), AVX512)
     stage, *rest = stages_of(cut)
