@@ -190,3 +190,14 @@ def test_numbers_beside_whole_numbers_are_left_to_torch() -> None:
     scaled, x = compiled(function), torch.arange(6)
     for scale in (1.5, 2.5, 3.5):
         torch.testing.assert_close(scaled(x, scale), function(x, scale))
+
+
+def test_a_graph_without_inputs_is_run_by_us(runs: list[str], caplog: pytest.LogCaptureFixture) -> None:
+    """It was left to torch: "`inputs` has 0 elements, but `dynamic_shapes` has 1 elements"."""
+
+    def table(x: Any) -> Any:
+        return torch.arange(6.0).reshape(2, 3) * 2
+
+    torch.testing.assert_close(compiled(table)(torch.ones(1)), table(torch.ones(1)))
+    assert runs == ["ours"]
+    assert not [one for one in caplog.records if one.name == "eqsat_layout" and one.levelno >= logging.WARNING]
