@@ -177,6 +177,8 @@ class _Guard:
             otherwise = None if node.else_case is None else self.guarded(node.else_case, places)
             return tirx.IfThenElse(node.condition, self.guarded(node.then_case, places), otherwise)
         if isinstance(node, tirx.BufferStore) and node.buffer in self.padded:
+            if "x" in str(node.indices[-1].ty.dtype):
+                raise Refused("a vector that is stored by one statement")
             return tirx.IfThenElse(self._is_inside(node.indices[-1]), node, None)
         self._refuse_accesses(node)
         return node
@@ -194,23 +196,26 @@ class _Guard:
         rest = changed_loop(loop, body=self.guarded(loop.body, places))
         if loop.kind != tirx.ForKind.VECTORIZED:
             return rest
-        ends = list(self._ends(loop, dict(places)))
-        if not ends:
+        stored = list(self._stored(loop, dict(places)))
+        if not stored:
             return rest
         one_by_one = changed_loop(rest, kind=tirx.ForKind.SERIAL)
+        analyzer, first = tvm.sym.Analyzer(), {loop.loop_var: loop.min}
+        analyzer.bind(loop.loop_var, ir.Range.from_min_extent(loop.min, loop.extent))
+        for place in stored:
+            if not analyzer.can_prove_equal(place - substitute(place, first), loop.loop_var - loop.min):
+                return one_by_one  # it goes on in the next row, say
+        ends = (analyzer.simplify(substitute(place, first) + loop.extent - 1) for place in stored)
         return tirx.IfThenElse(tirx.all(*map(self._is_inside, ends)), loop, one_by_one)
 
-    def _ends(self, loop: Any, places: dict[Any, Any]) -> Iterator[Any]:
-        """Where a vector that is stored in rows of ``padded`` ends."""
+    def _stored(self, loop: Any, places: dict[Any, Any]) -> Iterator[Any]:
+        """Where in the rows of ``padded`` a vector is stored, by loops."""
         for realize in nodes_of(loop.body, s_tir.SBlockRealize):
             values = zip(realize.block.iter_vars, realize.iter_values, strict=True)
             places |= {axis.var: substitute(value, places) for axis, value in values}
-        analyzer = tvm.sym.Analyzer()
-        final = {loop.loop_var: loop.min + loop.extent - 1}
         for store in nodes_of(loop.body, tirx.BufferStore):
             if store.buffer in self.padded:
-                at = substitute(store.indices[-1], places)
-                yield analyzer.simplify(substitute(at, final))
+                yield substitute(store.indices[-1], places)
 
     def _is_inside(self, index: Any) -> Any:
         return index < tirx.const(self.length, index.ty.dtype)

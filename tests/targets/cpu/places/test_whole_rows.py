@@ -19,23 +19,26 @@ from eqsat_layout.targets.cpu.places.whole_rows import whole_rows
 from eqsat_layout.targets.cpu.schedule import schedule_primfunc
 from eqsat_layout.targets.cpu.target import make_target
 from eqsat_layout.targets.schedules.stages import new_schedule, stages_of
+from eqsat_layout.tir.structural import nodes_of
 
 HERE = make_target(None, True)
 _BLOCK = 16
 _SENTINEL = 12345.0
 
 
-def product(rows: Any, steps: int, columns: int, *, has_residual: bool = False, costly: bool = False) -> Any:
-    """``columns`` of the product of data and weights in blocks of 16, a bias, and what else is asked for."""
-    blocks = -(-columns // _BLOCK)
+def product(
+    rows: Any, steps: int, columns: int, *, has_residual: bool = False, costly: bool = False, block: int = _BLOCK
+) -> Any:
+    """``columns`` of the product of data and weights in blocks of columns, a bias, and what else is asked for."""
+    blocks = -(-columns // block)
     data = te.placeholder((rows, steps), name="data")
-    weights = te.placeholder((blocks, steps, _BLOCK), name="weights")
+    weights = te.placeholder((blocks, steps, block), name="weights")
     bias = te.placeholder((columns,), name="bias")
     more = [te.placeholder((rows, columns), name="residual")] if has_residual else []
     k = te.reduce_axis((0, steps), name="k")
     sums = te.compute(
-        (rows, blocks * _BLOCK),
-        lambda i, j: te.sum(data[i, k] * weights[j // _BLOCK, k, j % _BLOCK], axis=k),
+        (rows, blocks * block),
+        lambda i, j: te.sum(data[i, k] * weights[j // block, k, j % block], axis=k),
         name="sums",
     )
     part = te.compute((rows, columns), lambda i, j: sums[i, j], name="part")
@@ -77,15 +80,16 @@ def drawn(shapes: list[tuple[int, ...]]) -> list[np.ndarray]:
 @given(
     rows=st.sampled_from([1, 2, 13, 31, 64, 197]),
     steps=st.sampled_from([8, 33, 64]),
-    columns=st.integers(17, 130).filter(lambda number: number % _BLOCK),
+    columns=st.integers(3, 130).filter(lambda number: number % 8),
+    block=st.sampled_from([8, 16]),
     has_residual=st.booleans(),
     costly=st.booleans(),
     unit=st.booleans(),
 )
 def test_results_are_right_and_end_where_they_should(
-    rows: int, steps: int, columns: int, has_residual: bool, costly: bool, unit: bool
+    rows: int, steps: int, columns: int, block: int, has_residual: bool, costly: bool, unit: bool
 ) -> None:
-    func = product(rows, steps, columns, has_residual=has_residual, costly=costly)
+    func = product(rows, steps, columns, has_residual=has_residual, costly=costly, block=block)
     machine = replace(HERE.machine, matrix_unit=HERE.machine.matrix_unit and unit, cores=1)
     shapes = [tuple(int(extent) for extent in param.ty.shape) for param in func.params]
     checked(schedule_primfunc(func, machine), drawn(shapes[:-1]), costly=costly)
@@ -106,6 +110,19 @@ def test_rows_of_symbolic_number_too() -> None:
     scheduled = schedule_primfunc(product(rows, 32, 21), replace(HERE.machine, cores=1))
     for count in (1, 7, 64):
         checked(scheduled, drawn([(count, 32), (2, 32, 16), (21,)]))
+
+
+def test_vectors_that_go_on_in_the_next_row_store_element_by_element() -> None:
+    """One that ends within a row may have left another one before."""
+    whole = whole_rows(product(4, 32, 21, block=8))
+    sch = new_schedule(whole.func)
+    for stage in stages_of(sch)[1:-1]:
+        sch.compute_inline(stage.block)
+    _, lanes = sch.split(sch.fuse(*sch.get_loops(stages_of(sch)[-1].block)), [None, 16])
+    sch.vectorize(lanes)
+    restored = whole.restored(sch.mod["main"])
+    assert not any(loop.kind == tirx.ForKind.VECTORIZED for loop in nodes_of(restored.body, tirx.For))
+    checked(restored, drawn([(4, 32), (3, 32, 8), (21,)]))
 
 
 @pytest.mark.parametrize("columns", [16, 64])
