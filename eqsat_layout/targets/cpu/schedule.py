@@ -134,7 +134,7 @@ def _scheduled_own(func: Any, means: _Means, *, has_planes: bool = True) -> Any:
     if changes_what_it_reads(func):  # the last vector of a row does some of the one before again
         means.refused[:] = [f"{_NOT_SCHEDULED}: it changes what it reads"]
         return func
-    whole = unless_refused(lambda: whole_rows(func))
+    whole = unless_refused(lambda: whole_rows(func, means.machine))
     if whole is not None:
         done = unless_refused(lambda: whole.restored(_scheduled_own(whole.func, means, has_planes=has_planes)))
         if done is not None and _is_scheduled(done):

@@ -16,7 +16,8 @@ import tvm
 from tvm import ir, s_tir, tirx
 
 from eqsat_layout.errors import Refused
-from eqsat_layout.targets.schedules.accesses import as_int, depends_on
+from eqsat_layout.targets.cpu.machine import CpuMachine
+from eqsat_layout.targets.schedules.accesses import as_int, depends_on, element_bytes
 from eqsat_layout.targets.schedules.stages import has_reduction
 from eqsat_layout.tir.blocks import (
     accesses_of,
@@ -46,7 +47,8 @@ class WholeRows:
     def restored(self, func: Any) -> Any:
         """``func``, which is :attr:`func` scheduled, over the original's parameters.
 
-        Refused where an operand is read beyond its end by a statement that stores no result.
+        Refused where an operand is read beyond its end by a statement that stores no result, or a vector may hold
+        elements of two rows.
         """
         olds = {func.params[number]: old for number, old in self.params.items()}
         body = _Guard(olds, self.length).guarded(func.body, {})
@@ -69,8 +71,9 @@ class WholeRows:
         return tirx.PrimFunc(params, body, func.ret_type, func.attrs)
 
 
-def whole_rows(func: Any) -> WholeRows:
-    """Refused where no product has longer rows than the result, or rows are more than read and written along."""
+def whole_rows(func: Any, machine: CpuMachine) -> WholeRows:
+    """Refused where no product has longer rows than the result, of whole vectors, or rows are more than read and
+    written along."""
     if not has_reduction(func):
         raise Refused("no reduction")
     statements = statements_of(func)
@@ -79,10 +82,13 @@ def whole_rows(func: Any) -> WholeRows:
     rows = _rows_of(last)
     length = as_int(rows.dom.extent)
     sums = {store_of(block).buffer for block in blocks[:-1] if block.init is not None}
-    full = {as_int(buffer.ty.shape[-1]) for buffer in sums if buffer.ty.shape}
-    if length is None or len(full) != 1 or store_of(last).buffer not in func.params:
+    extents = {as_int(buffer.ty.shape[-1]) for buffer in sums if buffer.ty.shape}
+    if length is None or len(extents) != 1 or store_of(last).buffer not in func.params:
         raise Refused("no rows of one known length")
-    widener = _Widener(blocks, length, full.pop() or 0, sums)
+    full, lanes = extents.pop() or 0, max(machine.lanes(element_bytes(buffer)) for buffer in sums)
+    if full % lanes:  # vectors of what is not done on accumulators would go on from row to row
+        raise Refused("rows of parts of vectors")
+    widener = _Widener(blocks, length, full, sums)
     made = [widener.statement(statement) for statement in statements]
     if not widener.widened:
         raise Refused("no result of a part of the rows")
@@ -204,7 +210,7 @@ class _Guard:
         analyzer.bind(loop.loop_var, ir.Range.from_min_extent(loop.min, loop.extent))
         for place in stored:
             if not analyzer.can_prove_equal(place - substitute(place, first), loop.loop_var - loop.min):
-                return one_by_one  # it goes on in the next row, say
+                raise Refused("a vector that may go on in the next row")
         ends = (analyzer.simplify(substitute(place, first) + loop.extent - 1) for place in stored)
         return tirx.IfThenElse(tirx.all(*map(self._is_inside, ends)), loop, one_by_one)
 

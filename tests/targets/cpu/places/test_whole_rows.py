@@ -19,7 +19,6 @@ from eqsat_layout.targets.cpu.places.whole_rows import whole_rows
 from eqsat_layout.targets.cpu.schedule import schedule_primfunc
 from eqsat_layout.targets.cpu.target import make_target
 from eqsat_layout.targets.schedules.stages import new_schedule, stages_of
-from eqsat_layout.tir.structural import nodes_of
 
 HERE = make_target(None, True)
 _BLOCK = 16
@@ -97,7 +96,7 @@ def test_results_are_right_and_end_where_they_should(
 
 def test_an_odd_number_of_columns_keeps_the_epilogue_on_the_accumulators() -> None:
     """197 rows of 65 results were done row by row, at .7 of a peer's speed; of 1000 at .4 of today's."""
-    whole = whole_rows(product(197, 64, 65))
+    whole = whole_rows(product(197, 64, 65), HERE.machine)
     (sums, *after) = stages_of(new_schedule(whole.func))
     assert [axis.extent for axis in sums.spatial] == [197, 80]
     assert all([axis.extent for axis in stage.axes] == [197, 80] for stage in after)
@@ -112,23 +111,45 @@ def test_rows_of_symbolic_number_too() -> None:
         checked(scheduled, drawn([(count, 32), (2, 32, 16), (21,)]))
 
 
-def test_vectors_that_go_on_in_the_next_row_store_element_by_element() -> None:
-    """One that ends within a row may have left another one before."""
-    whole = whole_rows(product(4, 32, 21, block=8))
+def test_vectors_that_go_on_in_the_next_row_are_refused() -> None:
+    """One that ends within a row may have left another one before: it stored beyond the result."""
+    whole = whole_rows(product(8, 32, 33), HERE.machine)
     sch = new_schedule(whole.func)
     for stage in stages_of(sch)[1:-1]:
         sch.compute_inline(stage.block)
-    _, lanes = sch.split(sch.fuse(*sch.get_loops(stages_of(sch)[-1].block)), [None, 16])
+    _, lanes = sch.split(sch.fuse(*sch.get_loops(stages_of(sch)[-1].block)), [None, 64])
     sch.vectorize(lanes)
-    restored = whole.restored(sch.mod["main"])
-    assert not any(loop.kind == tirx.ForKind.VECTORIZED for loop in nodes_of(restored.body, tirx.For))
-    checked(restored, drawn([(4, 32), (3, 32, 8), (21,)]))
+    with pytest.raises(Refused, match="next row"):
+        whole.restored(sch.mod["main"])
+
+
+@pytest.mark.parametrize(("columns", "full"), [(5, 33), (20, 40)])
+def test_rows_of_parts_of_vectors_stay(columns: int, full: int) -> None:
+    """A kernel of one's own of 16 rows of 33 sums, of which 5 are kept, ended the process."""
+    func = part_of_sums(16, columns, full)
+    with pytest.raises(Refused, match="parts of vectors"):
+        whole_rows(func, HERE.machine)
+    data = np.random.default_rng(0).standard_normal((16, full, 8), dtype="float32")
+    memory = tvm.runtime.empty((16 * columns + _BLOCK,), "float32")
+    memory.copyfrom(np.full(memory.shape, _SENTINEL, "float32"))
+    out = np.from_dlpack(memory)[: 16 * columns].reshape(16, columns)
+    kernel = build_scheduled(tvm.IRModule({"k": schedule_primfunc(func, HERE.machine)}), HERE.tvm)["k"]
+    kernel(tvm.runtime.tensor(data), tvm.runtime.from_dlpack(out))
+    np.testing.assert_allclose(out, data.sum(axis=-1)[:, :columns], rtol=1e-5, atol=1e-5)
+    assert (np.from_dlpack(memory)[16 * columns :] == _SENTINEL).all()
+
+
+def part_of_sums(rows: int, columns: int, full: int) -> Any:
+    data, k = te.placeholder((rows, full, 8), name="data"), te.reduce_axis((0, 8), name="k")
+    sums = te.compute((rows, full), lambda i, j: te.sum(data[i, j, k], axis=k), name="sums")
+    part = te.compute((rows, columns), lambda i, j: sums[i, j] + tirx.const(0.0), name="part")
+    return te.create_prim_func([data, part], index_dtype_override="int64").with_attr("global_symbol", "k")
 
 
 @pytest.mark.parametrize("columns", [16, 64])
 def test_whole_rows_stay(columns: int) -> None:
     with pytest.raises(Refused, match="whole"):
-        whole_rows(product(8, 16, columns))
+        whole_rows(product(8, 16, columns), HERE.machine)
 
 
 def test_what_depends_on_the_place_in_a_row_is_left_alone() -> None:
@@ -146,4 +167,4 @@ def test_what_depends_on_the_place_in_a_row_is_left_alone() -> None:
         lambda sums, i, j: sums[i, j] + sums[i, j + 1],
     ):
         with pytest.raises(Refused):
-            whole_rows(made(value))
+            whole_rows(made(value), HERE.machine)
