@@ -97,10 +97,10 @@ class _ByteWeightWriter(relax.PyExprMutator):  # type: ignore[misc]
         if not is_matrix:
             data = emit(op.reshape(data, [math.prod(rows), numbers.shape[0]]))
         halves = _half_bytes(numbers, len(scales))
-        makes: Callable[..., te.Tensor] = _sums if halves is None else _sums_of_half_bytes
-        constants = [numbers] if halves is None else [halves.pairs, halves.least]
+        makes: Callable[..., te.Tensor] = _sums if halves is None else halves.sums
+        constants = [numbers] if halves is None else halves.constants
         if len(scales) > 1:
-            constants.append(scales)
+            constants = [*constants, scales]
         operands = [relax.const(_in_blocks(own, block), str(own.dtype)) for own in constants]
         made = self.builder_.call_te(makes, data, *operands, primfunc_name_hint="product_of_byte_weights")
         if len(scales) == 1:
@@ -124,11 +124,36 @@ def _sums(data: te.Tensor, weights: te.Tensor, *scales: te.Tensor) -> te.Tensor:
 
 @dataclass(frozen=True)
 class _HalfBytes:
-    """``pairs``: of two rows of weights, the first in the lower bits; ``least``: what is to be added to each, a row for
-    all of them or for each group."""
+    """``pairs``: of two rows of weights, the first in the lower bits. ``least``: what is to be added to each, a row for
+    each group; ``None``: -8 for all."""
 
     pairs: Array
-    least: Array
+    least: Array | None
+
+    @property
+    def constants(self) -> list[Array]:
+        """What :meth:`sums` reads beside data and scales."""
+        return [self.pairs] if self.least is None else [self.pairs, self.least]
+
+    def sums(self, data: te.Tensor, pairs: te.Tensor, *others: te.Tensor) -> te.Tensor:
+        """Like :func:`_sums`; ``others``: :attr:`least` and scales, as far as there are any, in blocks."""
+        blocks, steps, block = (int(extent) for extent in pairs.shape)
+        k, half = te.reduce_axis((0, steps), "k"), te.reduce_axis((0, 2), "half")
+        groups, scales = ([], others) if self.least is None else (others[:1], others[1:])
+
+        def element(i: Any, n: Any) -> Any:
+            def own(rows: te.Tensor) -> Any:
+                return rows[n // block, k // (steps // int(rows.shape[1])), n % block]
+
+            both = pairs[n // block, k, n % block].astype("int32")
+            low, high = both & tirx.const(_HALF, "int32"), both >> tirx.const(_HALF_BITS, "int32")
+            more = [own(least).astype("int32") for least in groups] or [tirx.const(-_MIDDLE, "int32")]
+            one = (tirx.Select(half == 0, low, high) + more[0]).astype(_FLOAT)  # whole, so that zeros stay zeros
+            for scale in scales:
+                one = one * own(scale)
+            return te.sum(data[i, 2 * k + half] * one, axis=[k, half])
+
+        return te.compute((data.shape[0], blocks * block), element, name="product_of_byte_weights")
 
 
 def _half_bytes(numbers: Array, groups: int) -> _HalfBytes | None:
@@ -140,29 +165,10 @@ def _half_bytes(numbers: Array, groups: int) -> _HalfBytes | None:
     least = parts.min(axis=1, keepdims=True)
     if (parts.max(axis=1, keepdims=True).astype("int32") - least > _HALF).any():
         return None
-    if numbers.min() >= -_MIDDLE and numbers.max() < _MIDDLE:
-        least = np.full((1, 1, columns), -_MIDDLE, "int8")
-    low, high = (parts - least).astype("uint8").reshape(steps // 2, 2, columns).transpose(1, 0, 2)
-    return _HalfBytes(low | high << _HALF_BITS, least[:, 0])
-
-
-def _sums_of_half_bytes(data: te.Tensor, pairs: te.Tensor, least: te.Tensor, *scales: te.Tensor) -> te.Tensor:
-    """Like :func:`_sums`; ``pairs`` and ``least`` as in :class:`_HalfBytes`, in blocks."""
-    blocks, steps, block = (int(extent) for extent in pairs.shape)
-    k, half = te.reduce_axis((0, steps), "k"), te.reduce_axis((0, 2), "half")
-
-    def element(i: Any, n: Any) -> Any:
-        def own(groups: te.Tensor) -> Any:
-            return groups[n // block, k // (steps // int(groups.shape[1])), n % block]
-
-        both = pairs[n // block, k, n % block].astype("int32")
-        low, high = both & tirx.const(_HALF, "int32"), both >> tirx.const(_HALF_BITS, "int32")
-        one, more = tirx.Select(half == 0, low, high).astype(_FLOAT), own(least).astype(_FLOAT)
-        for scale in scales:  # what is added is one product for a group, and adding it part of a multiply-add
-            one, more = one * own(scale), more * own(scale)
-        return te.sum(data[i, 2 * k + half] * (one + more), axis=[k, half])
-
-    return te.compute((data.shape[0], blocks * block), element, name="product_of_byte_weights")
+    is_around_zero = numbers.min() >= -_MIDDLE and numbers.max() < _MIDDLE
+    firsts = np.int8(-_MIDDLE) if is_around_zero else least
+    low, high = (parts - firsts).astype("uint8").reshape(steps // 2, 2, columns).transpose(1, 0, 2)
+    return _HalfBytes(low | high << _HALF_BITS, None if is_around_zero else least[:, 0])
 
 
 def _in_blocks(rows: Array, block: int) -> Array:

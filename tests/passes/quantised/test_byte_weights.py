@@ -110,6 +110,24 @@ def test_weights_of_four_bits_lie_two_to_a_byte(weights: Any, each: float) -> No
     assert constant_bytes(kept) == each * STEPS * COLUMNS
 
 
+@pytest.mark.parametrize("most", [7, 14])
+def test_weights_of_four_bits_that_are_zero_leave_nothing(most: int) -> None:
+    """What is added to half a byte was multiplied by the scale apart and rounded: one element of 1e6 gave -.002."""
+    numbers = np.zeros((STEPS, COLUMNS), "int8")
+    numbers[0], numbers[1] = most, -1
+
+    def weights(emit: Emit) -> Any:
+        values = emit(op.astype(relax.const(numbers, "int8"), "float32"))
+        scales = relax.const(RNG.uniform(0.01, 0.05, (STEPS // 32, COLUMNS)).astype("float32"), "float32")
+        return emit(op.multiply(values, emit(op.repeat(scales, 32, 0))))
+
+    data = np.zeros((2, STEPS), "float32")
+    data[:, 7] = 1e6
+    kept = keep_byte_weights(product(weights, 2), ROWS)
+    assert constant_bytes(kept) == STEPS * COLUMNS // 2
+    assert not run(kept, data).any()
+
+
 @pytest.mark.parametrize("name", STAY)
 def test_weights_that_become_floats(name: str) -> None:
     mod = product(STAY[name], 2)

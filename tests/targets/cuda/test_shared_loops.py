@@ -168,6 +168,38 @@ def one_reads_the_other(x: T.Buffer((5, 70), "float32"), y: T.Buffer((5, 70), "f
             y[1, i] = rows[i]
 
 
+@T.prim_func(s_tir=True)
+def left(x: T.Buffer((5, 70), "float32"), y: T.Buffer((5, 70), "float32")) -> None:
+    """Both sums end at the first large element of a row."""
+    with T.sblock("y"):
+        columns = T.sblock_alloc_buffer((70,), "float32")
+        rows = T.sblock_alloc_buffer((5,), "float32")
+        for j in range(70):
+            columns[j] = T.float32(0)
+        for i in range(5):
+            rows[i] = T.float32(0)
+            for j in range(70):
+                if x[i, j] > T.float32(7):
+                    T.evaluate(T.break_loop())
+                rows[i] = rows[i] + x[i, j]
+                columns[j] = columns[j] + x[i, j]
+        for i, j in T.grid(5, 70):
+            y[i, j] = rows[i] + columns[j]
+
+
+@T.prim_func(s_tir=True)
+def left_alone(x: T.Buffer((5, 70), "float32"), y: T.Buffer((5, 70), "float32")) -> None:
+    """Elements in front of the first large one."""
+    with T.sblock("y"):
+        for i, j in T.grid(5, 70):
+            y[i, j] = T.float32(0)
+        for i in range(5):
+            for j in range(70):
+                if x[i, j] > T.float32(7):
+                    T.evaluate(T.break_loop())
+                y[i, j] = x[i, j]
+
+
 CASES: dict[str, tuple[Any, list[bool]]] = {
     "a recurrence": (recurrence, [False, True]),
     "suppression": (suppression, [False, True]),
@@ -178,6 +210,8 @@ CASES: dict[str, tuple[Any, list[bool]]] = {
     "places of one row": (chosen_of_one, [False] * 5),
     "two sums in one loop": (two_sums, [False] * 4),
     "two scatters in one loop": (two_scatters, [False] * 5),
+    "a loop that is left early": (left, [False] * 3),
+    "elements in front of where it is left": (left_alone, [False] * 2),
     "sums that are read while they grow": (one_reads_the_other, [False] * 4),
 }
 """Functions, and whether the threads of a block work together, launch by launch."""

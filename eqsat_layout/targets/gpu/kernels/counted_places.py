@@ -16,7 +16,7 @@ import tvm_ffi
 from tvm import tirx
 
 from eqsat_layout.errors import Refused
-from eqsat_layout.targets.gpu.kernels.independent_loops import let_values, touches_memory_by_address
+from eqsat_layout.targets.gpu.kernels.independent_loops import does_more_than_store, let_values
 from eqsat_layout.targets.schedules.accesses import as_int
 from eqsat_layout.tir.blocks import sequence
 from eqsat_layout.tir.structural import changed_loop, is_one_of, nodes_of, structural_map, substitute
@@ -33,7 +33,7 @@ def counted_places(loop: Any) -> list[Any]:
     body = loop.body if isinstance(loop, tirx.For) else None
     if not isinstance(body, tirx.IfThenElse) or body.else_case is not None:
         raise Refused("it is no loop under a condition")
-    if touches_memory_by_address(loop) or nodes_of(loop, tirx.AllocBuffer, tirx.While, tirx.AttrStmt):
+    if does_more_than_store(loop) or nodes_of(loop, tirx.AllocBuffer, tirx.While, tirx.AttrStmt):
         raise Refused("it has memory of its own")
     if (as_int(loop.extent) or 0) > _MOST:
         raise Refused("it has too many iterations")

@@ -19,6 +19,8 @@ from eqsat_layout.tir.structural import is_one_of, nodes_of, substitute
 
 _BY_ADDRESS: Final = ("address_of", "tvm_access_ptr", "buffer_data", "call_extern", "call_packed")
 """Calls that may touch memory beside loads and stores."""
+_LEAVING: Final = ("break_loop", "continue_loop", "thread_return", "ret")
+"""Calls after which other statements are not done."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ class _Accesses:
     @staticmethod
     def of(chain: Sequence[Any], body: Any) -> _Accesses | None:
         """``None`` where memory may be touched otherwise."""
-        if touches_memory_by_address(body):
+        if does_more_than_store(body):
             return None
         loops = [*chain, *nodes_of(body, tirx.For)]
         analyzer, bound = analyzer_of(loops), let_values(body)
@@ -130,10 +132,10 @@ def let_values(body: Any) -> dict[Any, Any]:
     return found
 
 
-def touches_memory_by_address(body: Any) -> bool:
-    """Beside what its loads and stores say."""
+def does_more_than_store(body: Any) -> bool:
+    """It touches memory beside what its loads and stores say, or leaves a loop early."""
     names = [str(getattr(call.op, "name", "")).rpartition(".")[2] for call in nodes_of(body, tvm.ir.Call)]
-    return any(name in _BY_ADDRESS for name in names) or bool(nodes_of(body, tirx.DeclBuffer))
+    return any(name in (*_BY_ADDRESS, *_LEAVING) for name in names) or bool(nodes_of(body, tirx.DeclBuffer))
 
 
 def _with_offset(buffer: Any, indices: Sequence[Any]) -> tuple[Any, ...]:

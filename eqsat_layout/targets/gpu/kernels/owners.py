@@ -20,8 +20,8 @@ from eqsat_layout.errors import Refused
 from eqsat_layout.targets.gpu.kernels.independent_loops import (
     IndependentLoops,
     analyzer_of,
+    does_more_than_store,
     let_values,
-    touches_memory_by_address,
 )
 from eqsat_layout.targets.schedules.accesses import as_int
 from eqsat_layout.tir.computation import SYMBOL_SIZE
@@ -38,7 +38,7 @@ def owned(part: IndependentLoops) -> IndependentLoops:
     body, stores = part.body, nodes_of(part.body, tirx.BufferStore)
     if not stores or any(not store.buffer.same_as(stores[0].buffer) for store in stores):
         raise Refused("it writes several tensors")
-    if touches_memory_by_address(body) or nodes_of(body, tirx.AllocBuffer, tirx.While):
+    if does_more_than_store(body) or nodes_of(body, tirx.AllocBuffer, tirx.While):
         raise Refused("it has memory of its own")
     if not nodes_of(body, tirx.For):
         raise Refused("it has no updates, but one")

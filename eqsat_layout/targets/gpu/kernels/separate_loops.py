@@ -12,14 +12,14 @@ from typing import Any
 import tvm
 from tvm import tirx
 
-from eqsat_layout.targets.gpu.kernels.independent_loops import touches_memory_by_address
+from eqsat_layout.targets.gpu.kernels.independent_loops import does_more_than_store
 from eqsat_layout.tir.blocks import sequence
 from eqsat_layout.tir.structural import changed_loop, is_one_of, nodes_of, substitute
 
 
 def separate_loops(statement: Any) -> list[Any]:
     """The statement itself where nothing in it can be taken apart."""
-    return [statement] if touches_memory_by_address(statement) else _apart(statement)
+    return [statement] if does_more_than_store(statement) else _apart(statement)
 
 
 def _apart(statement: Any) -> list[Any]:

@@ -20,7 +20,7 @@ import tvm_ffi
 from tvm import tirx
 
 from eqsat_layout.errors import Refused
-from eqsat_layout.targets.gpu.kernels.independent_loops import analyzer_of, let_values, touches_memory_by_address
+from eqsat_layout.targets.gpu.kernels.independent_loops import analyzer_of, does_more_than_store, let_values
 from eqsat_layout.targets.schedules.accesses import as_int
 from eqsat_layout.tir.blocks import sequence
 from eqsat_layout.tir.structural import changed_loop, is_one_of, nodes_of, substitute
@@ -45,7 +45,7 @@ class SharedLoops:
 
 def shared_loops(statement: Any) -> SharedLoops:
     """Refused where no loop can be dealt out, or memory is touched otherwise than by loads and stores."""
-    if touches_memory_by_address(statement) or nodes_of(statement, tirx.AttrStmt):
+    if does_more_than_store(statement) or nodes_of(statement, tirx.AttrStmt):
         raise Refused("it touches memory by address")
     group = _Group(statement)
     body = _sequence(group.done(statement, None))
