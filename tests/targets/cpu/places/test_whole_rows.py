@@ -123,6 +123,32 @@ def test_vectors_that_go_on_in_the_next_row_are_refused() -> None:
         whole.restored(sch.mod["main"])
 
 
+@pytest.mark.parametrize("columns", [9, 25, 57])
+def test_nothing_is_stored_behind_results_of_bfloat16(columns: int) -> None:
+    """A loop over the last vector, with a condition, stored four bytes for the last two (LLVM 22)."""
+    blocks, rows, steps = -(-columns // _BLOCK), 8, 32
+    data = te.placeholder((rows, steps), name="data")
+    weights = te.placeholder((blocks, steps, _BLOCK), name="weights")
+    k = te.reduce_axis((0, steps), name="k")
+    sums = te.compute(
+        (rows, blocks * _BLOCK),
+        lambda i, j: te.sum(data[i, k] * weights[j // _BLOCK, k, j % _BLOCK], axis=k),
+        name="sums",
+    )
+    part = te.compute((rows, columns), lambda i, j: te.tanh(sums[i, j]).astype("bfloat16"), name="part")
+    func = te.create_prim_func([data, weights, part], index_dtype_override="int64").with_attr("global_symbol", "k")
+    scheduled = schedule_primfunc(func, replace(HERE.machine, matrix_unit=False, cores=1))
+    kernel = build_scheduled(tvm.IRModule({"k": scheduled}), HERE.tvm)["k"]
+    memory = tvm.runtime.empty((rows * columns + _BLOCK,), "bfloat16")
+    words = np.from_dlpack(memory._create_view(memory.shape, "uint16"))
+    words[:] = 0x1234
+    kernel(
+        *map(tvm.runtime.tensor, drawn([(rows, steps), (blocks, steps, _BLOCK)])), memory._create_view((rows, columns))
+    )
+    assert (words[rows * columns :] == 0x1234).all()
+    assert (words[: rows * columns] != 0x1234).any()
+
+
 @pytest.mark.parametrize(("columns", "full"), [(5, 33), (20, 40)])
 def test_rows_of_parts_of_vectors_stay(columns: int, full: int) -> None:
     """A kernel of one's own of 16 rows of 33 sums, of which 5 are kept, ended the process."""
