@@ -79,7 +79,8 @@ def _elements(computation: Computation, buffer: int) -> int:
     for block in reversed(computation.blocks):
         if any(write.buffer in behind for write in block.writes):
             behind |= {read.buffer for read in block.reads}
-    return max(math.prod(map(assumed_size, computation.buffers[one].shape)) for one in behind & {*computation.operands})
+    own = behind & {*computation.operands} or {buffer}  # of no operand: a mask that is made in the kernel
+    return max(math.prod(map(assumed_size, computation.buffers[one].shape)) for one in own)
 
 
 @dataclass

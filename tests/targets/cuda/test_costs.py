@@ -8,7 +8,7 @@ from typing import Any, Final
 import pytest
 from programs import program
 from targets.cuda.running import H100
-from tvm import relax
+from tvm import relax, te, tirx
 from tvm.relax import op
 
 from eqsat_layout.cost.model import RESULT
@@ -141,3 +141,17 @@ def test_windows_come_from_memory_once() -> None:
     assert planned(signature).elements == (math.prod(size), 64 * 9 * 64)
     moved = 2 * 2 * math.prod(size) / H100.bandwidth
     assert CudaRoofline(H100).run(signature, *signature.as_written) < 4.5 * moved
+
+
+def test_a_matrix_that_is_made_of_no_operand_has_a_size() -> None:
+    """ "max() arg is an empty sequence": a mask that a kernel of the user's multiplies by."""
+
+    def masked(x: te.Tensor) -> te.Tensor:
+        mask = te.compute((128, 64), lambda i, j: tirx.Select(i <= j, tirx.const(1.0), tirx.const(0.0)), name="mask")
+        k = te.reduce_axis((0, 128), name="k")
+        return te.compute((64, 64), lambda i, j: te.sum(x[i, k] * mask[k, j], axis=k), name="sums")
+
+    mod = program(lambda builder, x: builder.emit_te(masked, x), (64, 128))
+    signatures = import_module(mod).signatures.values()
+    (signature,) = [one for one in signatures if one.computation is not None]
+    assert planned(signature).elements == (64 * 128, 128 * 64)
