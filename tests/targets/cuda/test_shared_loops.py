@@ -200,6 +200,22 @@ def left_alone(x: T.Buffer((5, 70), "float32"), y: T.Buffer((5, 70), "float32"))
                 y[i, j] = x[i, j]
 
 
+@T.prim_func(s_tir=True)
+def part_with_a_name(x: T.Buffer((5, 70), "float32"), y: T.Buffer((5, 70), "float32")) -> None:
+    """ "Buffer part is used before its definition"."""
+    with T.sblock("y"):
+        sums = T.sblock_alloc_buffer((70,), "float32")
+        for j in range(70):
+            sums[j] = T.float32(1)
+        with T.sblock("z"):
+            part = T.match_buffer(sums[0:70], (70,), "float32")
+            for i in range(5):
+                for j in range(70):
+                    part[69 - j] = part[69 - j] * T.float32(2) + x[i, j]
+        for i, j in T.grid(5, 70):
+            y[i, j] = sums[j]
+
+
 CASES: dict[str, tuple[Any, list[bool]]] = {
     "a recurrence": (recurrence, [False, True]),
     "suppression": (suppression, [False, True]),
@@ -212,6 +228,7 @@ CASES: dict[str, tuple[Any, list[bool]]] = {
     "two scatters in one loop": (two_scatters, [False] * 5),
     "a loop that is left early": (left, [False] * 3),
     "elements in front of where it is left": (left_alone, [False] * 2),
+    "a part of a buffer with a name": (part_with_a_name, [False] * 3),
     "sums that are read while they grow": (one_reads_the_other, [False] * 4),
 }
 """Functions, and whether the threads of a block work together, launch by launch."""

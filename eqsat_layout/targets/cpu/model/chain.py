@@ -18,6 +18,7 @@ from eqsat_layout.targets.schedules.accesses import StageAccess, StageAxis
 from eqsat_layout.targets.schedules.stages import Stage
 from eqsat_layout.tir.structural import is_one_of
 
+_WORD = 4  # bytes of elements that LLVM puts into phases in vectors: bytes it moves one by one
 _MOST_STAGES = 12  # in one kernel, as TVM's compute_at takes longer with each
 
 Extents = tuple[int, ...]
@@ -124,6 +125,11 @@ class Chain:
         return is_plain and sum(stage.is_reduction for stage in self.stages) == 1
 
     @cached_property
+    def has_phases(self) -> bool:
+        """Some stage only puts data in phases."""
+        return any(map(is_of_phases, self.stages))
+
+    @cached_property
     def most_between(self) -> int:
         """Bytes of the largest result of a stage that others read."""
         return max((bytes_of(stage) for stage in self.stages[:-1]), default=0)
@@ -190,7 +196,7 @@ def is_of_phases(stage: Stage) -> bool:
     """A copy, or a pad, in which elements a few places apart come to lie side by side (:mod:`.single.phases`)."""
     lane = stage.axes[-1].var
     is_near = all(1 < (load.stride(lane) or 0) <= MOST_PHASES for load in stage.loads)
-    is_plain = len(stage.loads) == 1 and stage.write.stride(lane) == 1
+    is_plain = len(stage.loads) == 1 and stage.write.stride(lane) == 1 and stage.write.element_bytes == _WORD
     return is_near and is_plain and (stage.is_copy or phases_are_cut(stage))
 
 

@@ -201,6 +201,8 @@ class ChainModel:
     def _share(self, chain: Chain) -> float | None:
         """The share of the time apart that tiles must stay below; ``None`` where rows are better not done in tiles."""
         rows = [chain.stages[number] for number in chain.row_reductions]
+        if chain.has_phases and chain.most_between <= self._machine.l2_working_set // 2:
+            return None  # long vectors are worth more than being near: the copy and what it is of stay in L2
         if not rows:
             return _CLEAR_GAIN if chain.has_pads or chain.is_padded_reduction else _GAIN
         lanes = [_lanes_of_rows(stage, self._machine) for stage in rows]

@@ -35,6 +35,7 @@ _LOWERED: Final = (
     init_empty_loops,
     s_tir.transform.LowerInitBlock,
     s_tir.transform.ConvertBlocksToOpaque,
+    s_tir.transform.LowerMatchBuffer,  # parts of buffers with names of their own
     s_tir.transform.LowerOpaqueBlock,
 )
 
