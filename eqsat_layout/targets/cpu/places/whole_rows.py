@@ -18,6 +18,7 @@ from tvm import ir, s_tir, tirx
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.schedules.accesses import as_int, depends_on, element_bytes
+from eqsat_layout.targets.schedules.block_facts import is_one_to_one
 from eqsat_layout.targets.schedules.stages import has_reduction
 from eqsat_layout.tir.blocks import (
     accesses_of,
@@ -32,7 +33,7 @@ from eqsat_layout.tir.blocks import (
 from eqsat_layout.tir.intrinsics import is_call
 from eqsat_layout.tir.structural import changed_block, changed_loop, nodes_of, structural_map, substitute
 
-_ADDRESS: Final = "tirx.address_of"
+_PREFETCH: Final = "tirx.prefetch"
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,8 @@ def whole_rows(func: Any, machine: CpuMachine) -> WholeRows:
     extents = {as_int(buffer.ty.shape[-1]) for buffer in sums if buffer.ty.shape}
     if length is None or len(extents) != 1 or store_of(last).buffer not in func.params:
         raise Refused("no rows of one known length")
-    full, lanes = extents.pop() or 0, max(machine.lanes(element_bytes(buffer)) for buffer in sums)
+    stored = {store_of(block).buffer for block in blocks}
+    full, lanes = extents.pop() or 0, max(machine.lanes(element_bytes(buffer)) for buffer in stored)
     if full % lanes:  # vectors of what is not done on accumulators would go on from row to row
         raise Refused("rows of parts of vectors")
     widener = _Widener(blocks, length, full, sums)
@@ -157,6 +159,8 @@ class _Widener:
         block = block_of(statement)
         if str(block.name_hint) not in self.widened:
             return statement
+        if not is_one_to_one(statement, block, len(block.iter_vars)):
+            raise Refused("a part of the result")
         rows = _rows_of(block)
         domain = ir.Range(rows.dom.min, tirx.const(self._full, rows.dom.extent.ty.dtype))
         iters = [*block.iter_vars[:-1], tirx.IterVar(domain, rows.var, rows.iter_type)]
@@ -182,10 +186,6 @@ class _Guard:
         if isinstance(node, tirx.IfThenElse):
             otherwise = None if node.else_case is None else self.guarded(node.else_case, places)
             return tirx.IfThenElse(node.condition, self.guarded(node.then_case, places), otherwise)
-        if isinstance(node, tirx.BufferStore) and node.buffer in self.padded:
-            if "x" in str(node.indices[-1].ty.dtype):
-                raise Refused("a vector that is stored by one statement")
-            return tirx.IfThenElse(self._is_inside(node.indices[-1]), node, None)
         self._refuse_accesses(node)
         return node
 
@@ -200,9 +200,8 @@ class _Guard:
 
     def _loop(self, loop: Any, places: Mapping[Any, Any]) -> Any:
         stored = list(self._stored(loop, dict(places))) if loop.kind == tirx.ForKind.VECTORIZED else []
-        rest = changed_loop(loop, body=self.guarded(loop.body, places))
         if not stored:
-            return rest
+            return changed_loop(loop, body=self.guarded(loop.body, places))
         analyzer, start = tvm.sym.Analyzer(), {loop.loop_var: loop.min}
         analyzer.bind(loop.loop_var, ir.Range.from_min_extent(loop.min, loop.extent))
         first = analyzer.simplify(substitute(stored[0], start))
@@ -223,14 +222,16 @@ class _Guard:
             places |= {axis.var: substitute(value, places) for axis, value in values}
         for store in nodes_of(loop.body, tirx.BufferStore):
             if store.buffer in self.padded:
+                if "x" in str(store.indices[-1].ty.dtype):
+                    raise Refused("a vector that is stored by one statement")
                 yield substitute(store.indices[-1], places)
 
     def _is_inside(self, index: Any) -> Any:
         return index < tirx.const(self.length, index.ty.dtype)
 
     def _refuse_accesses(self, node: Any) -> None:
-        """Those that are not done under a condition, but for loads of which only the address is taken."""
-        without = structural_map(node, (ir.Call, lambda call: tirx.const(0) if is_call(call, _ADDRESS) else call))
+        """Those that are in no vector that is stored there, but for what is prefetched."""
+        without = structural_map(node, (ir.Call, lambda call: tirx.const(0) if is_call(call, _PREFETCH) else call))
         loads, stores = nodes_of(without, ir.TensorLoad), nodes_of(without, tirx.BufferStore)
         if any(load.source in self.padded for load in loads) or any(store.buffer in self.padded for store in stores):
             raise Refused("rows of an operand are read, or of a result written, beyond their end")

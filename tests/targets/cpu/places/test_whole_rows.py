@@ -12,6 +12,7 @@ from effort import tries
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tvm import te, tirx
+from tvm.script import tirx as T
 
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cpu.build import build_scheduled
@@ -194,3 +195,27 @@ def test_what_depends_on_the_place_in_a_row_is_left_alone() -> None:
     ):
         with pytest.raises(Refused):
             whole_rows(made(value), HERE.machine)
+
+
+def test_rows_that_are_not_to_be_stored_stay() -> None:
+    """A condition around a kernel's last block was lost: rows of what is written in place were overwritten."""
+
+    @T.prim_func(s_tir=True)
+    def some(
+        x: T.Buffer((8, 16), "float32"), w: T.Buffer((16, 32), "float32"), out: T.Buffer((8, 21), "float32")
+    ) -> None:
+        sums = T.sblock_alloc_buffer((8, 32), "float32")
+        for i, j, r in T.grid(8, 32, 16):
+            with T.sblock("sums"):
+                vi, vj, vr = T.axis.remap("SSR", [i, j, r])
+                with T.init():
+                    sums[vi, vj] = T.float32(0)
+                sums[vi, vj] = sums[vi, vj] + x[vi, vr] * w[vr, vj]
+        for i, j in T.grid(8, 21):
+            with T.sblock("out"):
+                T.where(i < 5)
+                vi, vj = T.axis.remap("SS", [i, j])
+                out[vi, vj] = sums[vi, vj]
+
+    with pytest.raises(Refused, match="a part of the result"):
+        whole_rows(some, HERE.machine)
