@@ -5,7 +5,7 @@ In: the statements of an unscheduled PrimFunc. Out: its blocks; loops around cha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 import tvm
@@ -65,9 +65,10 @@ def changes_what_it_reads(func: Any) -> bool:
 
 
 def accesses_of(block: Any) -> list[tuple[Any, list[Any]]]:
-    """What a block stores and loads: buffers with indices, those of stores last."""
-    loads = nodes_of(block.body, tvm.ir.TensorLoad)
-    stores = nodes_of(block.body, tirx.BufferStore)
+    """What a block stores and loads, also where it begins: buffers with indices, those of stores last."""
+    parts = [block.body] if block.init is None else [block.body, block.init]
+    loads = [load for part in parts for load in nodes_of(part, tvm.ir.TensorLoad)]
+    stores = [store for part in parts for store in nodes_of(part, tirx.BufferStore)]
     return [(load.source, list(load.indices)) for load in loads] + [(s.buffer, list(s.indices)) for s in stores]
 
 
@@ -138,6 +139,16 @@ def function_over(func: Any, statements: Sequence[Any], allocated: Sequence[Any]
     )
     whole = s_tir.SBlockRealize([], True, block)
     return tirx.PrimFunc(list(params), whole, ret_type=func.ret_type, attrs=func.attrs)
+
+
+def over_params(func: Any, body: Any, params: Mapping[int, Any]) -> Any:
+    """``func`` with another body, over other ``params``, by number. Refused where it still uses one of those before."""
+    before = {func.params[number] for number in params}
+    for var in nodes_of(body, Var):
+        if var in before:
+            raise Refused(f"{var.name} is used in other ways than by its elements")
+    after = [params.get(number, param) for number, param in enumerate(func.params)]
+    return tirx.PrimFunc(after, body, func.ret_type, func.attrs)
 
 
 def _point(buffer: Any, indices: Sequence[Any]) -> Any:

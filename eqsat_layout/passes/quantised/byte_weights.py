@@ -116,10 +116,16 @@ def _sums(data: te.Tensor, weights: te.Tensor, *scales: te.Tensor) -> te.Tensor:
     def element(i: Any, n: Any) -> Any:
         one = weights[n // block, k, n % block].astype(_FLOAT)
         for own in scales:
-            one = one * own[n // block, k // (steps // int(own.shape[1])), n % block]
+            one = one * _of_group(own, steps, k, n)
         return te.sum(data[i, k] * one, axis=k)
 
     return te.compute((data.shape[0], blocks * block), element, name="product_of_byte_weights")
+
+
+def _of_group(rows: te.Tensor, steps: int, k: Any, n: Any) -> Any:
+    """Of ``rows``, one for each group of ``steps``, in blocks of columns: what step ``k`` of column ``n`` has."""
+    block = int(rows.shape[2])
+    return rows[n // block, k // (steps // int(rows.shape[1])), n % block]
 
 
 @dataclass(frozen=True)
@@ -139,18 +145,15 @@ class _HalfBytes:
         """Like :func:`_sums`; ``others``: :attr:`least` and scales, as far as there are any, in blocks."""
         blocks, steps, block = (int(extent) for extent in pairs.shape)
         k, half = te.reduce_axis((0, steps), "k"), te.reduce_axis((0, 2), "half")
-        groups, scales = ([], others) if self.least is None else (others[:1], others[1:])
+        scales = others if self.least is None else others[1:]
 
         def element(i: Any, n: Any) -> Any:
-            def own(rows: te.Tensor) -> Any:
-                return rows[n // block, k // (steps // int(rows.shape[1])), n % block]
-
             both = pairs[n // block, k, n % block].astype("int32")
             low, high = both & tirx.const(_HALF, "int32"), both >> tirx.const(_HALF_BITS, "int32")
-            more = [own(least).astype("int32") for least in groups] or [tirx.const(-_MIDDLE, "int32")]
-            one = (tirx.Select(half == 0, low, high) + more[0]).astype(_FLOAT)  # whole, so that zeros stay zeros
-            for scale in scales:
-                one = one * own(scale)
+            least = tirx.const(-_MIDDLE) if self.least is None else _of_group(others[0], steps, k, n)
+            one = (tirx.Select(half == 0, low, high) + least.astype("int32")).astype(_FLOAT)  # whole: zeros stay zeros
+            for own in scales:
+                one = one * _of_group(own, steps, k, n)
             return te.sum(data[i, 2 * k + half] * one, axis=[k, half])
 
         return te.compute((data.shape[0], blocks * block), element, name="product_of_byte_weights")

@@ -21,7 +21,7 @@ from tvm import s_tir, tirx
 
 from eqsat_layout.targets.schedules.accesses import as_int, depends_on
 from eqsat_layout.targets.schedules.stages import ROOT
-from eqsat_layout.tir.blocks import block_of, stage_over, statement_over, statements_of, under_loops
+from eqsat_layout.tir.blocks import accesses_of, block_of, stage_over, statement_over, statements_of, under_loops
 from eqsat_layout.tir.structural import changed_block, changed_loop, nodes_of
 
 _LONG = 1 << 16  # iterations of a stage that stays as it is that are worth a note
@@ -109,7 +109,7 @@ class _Run:
         block, slices = block_of(stage), dict(self.slices)
         if block.body.buffer in slices or _counts_its_turns(block):
             return False
-        accesses = _accesses(block)
+        accesses = accesses_of(block)
         for buffer, indices in accesses:
             own = tuple(itertools.takewhile(self._is_outside, indices))
             if not slices.setdefault(buffer, _Slice.of(buffer, own)).is_at(own):
@@ -216,13 +216,6 @@ def _iterations(block: Any) -> int:
 
 def _statements(block: Any) -> list[Any]:
     return [block.body] if block.init is None else [block.body, block.init]
-
-
-def _accesses(block: Any) -> list[tuple[Any, Sequence[Any]]]:
-    """The tensors and indices of all that a stage loads and stores."""
-    loads = [one for part in _statements(block) for one in nodes_of(part, tvm.ir.TensorLoad)]
-    stores = [one for part in _statements(block) for one in nodes_of(part, tirx.BufferStore)]
-    return [*((load.source, load.indices) for load in loads), *((store.buffer, store.indices) for store in stores)]
 
 
 def _over(block: Any, slices: Mapping[Any, _Slice]) -> Any:

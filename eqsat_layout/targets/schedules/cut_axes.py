@@ -11,13 +11,20 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import tvm
 from tvm import tirx
 
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.schedules.accesses import as_int, depends_on
 from eqsat_layout.targets.schedules.rebuild import CutAxis, schedule_over
-from eqsat_layout.tir.blocks import block_of, is_load_of, statements_of, store_of, storing_block, with_accesses
+from eqsat_layout.tir.blocks import (
+    accesses_of,
+    block_of,
+    is_load_of,
+    statements_of,
+    store_of,
+    storing_block,
+    with_accesses,
+)
 from eqsat_layout.tir.structural import is_one_of, nodes_of, substitute
 
 _LEAST_OR_MOST = (tirx.Max, tirx.Min)  # of elements, some of which are taken twice
@@ -70,7 +77,7 @@ class _AxisCutter:
             if is_one_of(var, own):
                 continue
             own.append(var)
-            for buffer, indices in _accesses(blocks[name]):
+            for buffer, indices in accesses_of(blocks[name]):
                 if buffer not in allocated:
                     continue
                 for axis, index in enumerate(indices):
@@ -86,7 +93,7 @@ class _AxisCutter:
             return
         known.add(axis)
         for name, block in blocks.items():
-            for other, indices in _accesses(block):
+            for other, indices in accesses_of(block):
                 if other.same_as(buffer):
                     if not any(indices[axis].same_as(iter_var.var) for iter_var in block.iter_vars):
                         raise Refused("another element along an axis to be cut")
@@ -178,14 +185,6 @@ def _once(update: Any, init: Any, cut: CutAxis) -> Any:
 
 def _variables(expr: Any) -> set[Any]:
     return set(nodes_of(expr, tirx.Var))
-
-
-def _accesses(block: Any) -> Iterator[tuple[Any, list[Any]]]:
-    statements = [store_of(block)] + ([] if block.init is None else [block.init])
-    for statement in statements:
-        yield statement.buffer, list(statement.indices)
-        for load in nodes_of(statement, tvm.ir.TensorLoad):
-            yield load.source, list(load.indices)
 
 
 def _extent_of(block: Any, var: Any) -> int:

@@ -14,7 +14,8 @@ import tvm
 from tvm import ir, tirx
 
 from eqsat_layout.errors import Refused
-from eqsat_layout.tir.structural import nodes_of, structural_map
+from eqsat_layout.tir.blocks import over_params
+from eqsat_layout.tir.structural import structural_map
 
 _BOXES: Final = "eqsat_layout.boxes"
 _NO_AXIS: Final = -1
@@ -136,10 +137,7 @@ def _moved(func: Any, number: int, shape: Sequence[int], indices: Indices) -> An
     body = structural_map(
         func.body, (ir.TensorLoad, on_load), (tirx.BufferStore, on_store), (ir.TensorRegion, on_region)
     )
-    if any(var.same_as(old) for var in nodes_of(body, ir.Var)):
-        raise Refused(f"{old.name} is used in other ways than by its elements")
-    params = [new if param.same_as(old) else param for param in func.params]
-    return tirx.PrimFunc(params, body, func.ret_type, func.attrs)
+    return over_params(func, body, {number: new})
 
 
 def _plus(index: Any, number: int) -> Any:

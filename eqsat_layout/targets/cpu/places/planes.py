@@ -25,12 +25,13 @@ from eqsat_layout.tir.blocks import (
     accesses_of,
     block_of,
     function_over,
+    over_params,
     statements_of,
     store_of,
     storing_block,
     with_accesses,
 )
-from eqsat_layout.tir.structural import nodes_of, structural_map, substitute
+from eqsat_layout.tir.structural import structural_map, substitute
 
 _GAIN = 0.95  # of the cycles of rows, that those of planes must stay below
 _GAIN_OF_WINDOWS = 0.9  # of windows of several rows: tiles of several rows meet lines of the cache again
@@ -67,10 +68,7 @@ class Planes:
             return region
 
         body = structural_map(with_accesses(func.body, place), (ir.TensorRegion, on_region))
-        if any(var.same_as(new) for var in nodes_of(body, ir.Var) for new, _ in changed):
-            raise Refused("a tensor that is used in other ways than by its elements")
-        params = [self.params.get(number, param) for number, param in enumerate(func.params)]
-        return tirx.PrimFunc(params, body, func.ret_type, func.attrs)
+        return over_params(func, body, self.params)
 
 
 def planes_as_rows(func: Any, machine: CpuMachine) -> Planes:

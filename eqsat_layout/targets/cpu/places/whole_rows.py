@@ -24,6 +24,7 @@ from eqsat_layout.tir.blocks import (
     accesses_of,
     block_of,
     function_over,
+    over_params,
     sequence,
     statements_of,
     store_of,
@@ -66,10 +67,7 @@ class WholeRows:
             return tirx.BufferRegion(olds[region.source], [*outer, whole])
 
         body = structural_map(with_accesses(body, place), (ir.TensorRegion, on_region))
-        if any(var in olds for var in nodes_of(body, ir.Var)):
-            raise Refused("a tensor that is used in other ways than by its elements")
-        params = [self.params.get(number, param) for number, param in enumerate(func.params)]
-        return tirx.PrimFunc(params, body, func.ret_type, func.attrs)
+        return over_params(func, body, self.params)
 
 
 def whole_rows(func: Any, machine: CpuMachine) -> WholeRows:

@@ -7,14 +7,14 @@ LLVM makes copies until registers spill; a statement under one is a branch aroun
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any
 
 from tvm import ir, s_tir, tirx
 
 from eqsat_layout.tir.blocks import is_load_of
-from eqsat_layout.tir.intrinsics import is_choice
+from eqsat_layout.tir.intrinsics import conjuncts, is_choice
 from eqsat_layout.tir.structural import changed_block, nodes_of, structural_map
 
 
@@ -57,7 +57,7 @@ def _skipping(
     condition, element, zero = chosen.args
     outside: dict[AbstractSet[Any], list[Any]] = {}
     inside: list[Any] = []
-    for part in _parts_of(condition):
+    for part in conjuncts(condition):
         used = frozenset(var for axis in nodes_of(part, ir.Var) for var in uses.get(axis, ()))
         is_known = used <= depth.keys() and not used & lanes and not nodes_of(part, ir.TensorLoad, ir.Call)
         (outside.setdefault(used, []) if is_known else inside).append(part)
@@ -77,14 +77,3 @@ def _is_zero_or_other(factor: Any) -> bool:
         return False
     otherwise = factor.args[2]
     return isinstance(otherwise, tirx.FloatImm | tirx.IntImm) and otherwise.value == 0
-
-
-def _parts_of(condition: Any) -> Iterator[Any]:
-    """The conditions that all have to hold."""
-    waiting: Sequence[Any] = [condition]
-    while waiting:
-        one, *waiting = waiting
-        if isinstance(one, tirx.And):
-            waiting = [one.a, one.b, *waiting]
-        else:
-            yield one

@@ -99,13 +99,14 @@ def _at_once(statement: Any) -> list[Any]:
     part = independent_loops(statement)
     if _items(part.loops) >= _FEW:
         return [statement]
+    before = _items(_by_owners(part).loops)
     is_apart = isinstance(part.body, tirx.SeqStmt) and not any(isinstance(one, _NAMED) for one in part.body.seq)
     if part.loops and is_apart:
         found = [made for one in part.body.seq for made in _at_once(_inside(part.loops, one))]
-        if _most_items(found) > _most_items([statement]):
+        if _most_items(found) > before:
             return found
     separate = separate_loops(statement)
-    if len(separate) > 1 and _most_items(separate) > _most_items([statement]):
+    if len(separate) > 1 and _most_items(separate) > before:
         return separate
     counted = unless_refused(lambda: counted_places(part.body))
     if not counted:
