@@ -30,5 +30,5 @@ def size_error(error: RuntimeError, specs: Sequence[TensorSpec], tensors: Sequen
     )
     what = f"axis {found['axis']} of a tensor {found['type']} inside is {found['got']}, not {found['wanted']}"
     if found["type"].startswith("R.Shape([0]"):  # as passes/fitting_sizes.py writes it
-        what = f"two sizes inside that have to be equal, of a reshape or a sum, differ by {abs(int(found['got']))}"
+        what = f"sizes inside that have to be equal are not: tensors differ by {abs(int(found['got']))} elements"
     return InputError(f"the inputs do not fit together: where {given}, {what}")

@@ -1,6 +1,7 @@
 """Extents of two operands that are equal, though nothing proves it before a run.
 
-In: a node's operands and attributes. Out: operands of which a ``match_cast`` says so, which checks it in every run.
+In: a node's operands and attributes. Out: operands of which a ``match_cast`` or a reshape says so, which each run
+checks.
 Exporters write one size in several ways, ``(h - 1) // 8 + 1`` of one convolution and the same after three of them; TVM
 gives no shape to the result of such operands, and then to nothing that is made of it.
 """
@@ -8,9 +9,9 @@ gives no shape to the result of such operands, and then to nothing that is made 
 from __future__ import annotations
 
 import importlib
-import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -22,34 +23,91 @@ def with_equal_extents(
 ) -> Any:
     """``inputs`` where ONNX lets extents differ only if one is 1, or not at all; as they are for other nodes."""
     shapes = [shape for one in inputs if (shape := _shape(one)) is not None]
-    if len(shapes) < max(2, len(inputs)) or not any(map(_is_open, shapes)):
+    if op == "Split":
+        return type(inputs)(_as_long_as_its_parts(builder, list(inputs), attributes))
+    if len(shapes) < len(inputs) or not any(map(_is_open, shapes)):
+        return inputs
+    if op == "Einsum":
+        equation = attributes["equation"]
+        text = equation.decode() if isinstance(equation, bytes) else str(equation)
+        return type(inputs)(_with_one_extent(builder, inputs, _letters(text, shapes)))
+    if len(shapes) < 2:
         return inputs
     if op == "Concat":
-        axis = int(attributes.get("axis", 0)) % len(shapes[0])
-    elif _broadcasts(op, tuple(str(one.ty.dtype) for one in inputs), opset):
-        axis = None
-    else:
-        return inputs
-    return type(inputs)(agreeing(builder, inputs, axis))
+        return type(inputs)(agreeing(builder, inputs, int(attributes.get("axis", 0)) % len(shapes[0])))
+    if _broadcasts(op, tuple(str(one.ty.dtype) for one in inputs), opset):
+        return type(inputs)(agreeing(builder, inputs))
+    return inputs
 
 
 def agreeing(builder: relax.BlockBuilder, given: Any, apart: int | None = None) -> list[Any]:
     """``given``, tensors of known rank, with one expression for extents that must be equal, all but those of the axis
-    ``apart``."""
-    found: list[Any] = list(given)
-    shapes: list[Any] = [_shape(one) for one in given]
-    if any(shape is None for shape in shapes):
-        return found
-    for at in range(1, len(found)):
-        for before in range(at):
-            one, other = _agreed(shapes[before], shapes[at], apart)
-            for place, shape in ((before, one), (at, other)):
-                if not all(map(operator.is_, shape, shapes[place])):  # ``==`` of expressions makes another one
-                    found[place] = builder.match_cast(
-                        builder.normalize(found[place]), relax.TensorType(shape, str(found[place].ty.dtype))
-                    )
-                    shapes[place] = shape
+    ``apart``. Axes are counted from the last."""
+    shapes = [_shape(one) for one in given]
+    if None in shapes:
+        return list(given)
+    labels = [[None if at == apart else at - len(shape) for at in range(len(shape))] for shape in shapes if shape]
+    return _with_one_extent(builder, given, labels, spreads=apart is None)
+
+
+def _with_one_extent(
+    builder: relax.BlockBuilder, given: Any, labels: Sequence[Sequence[Any]], *, spreads: bool = True
+) -> list[Any]:
+    """``given`` with one expression for the extents of axes of one label, if any; one element goes with any number of
+    them where it ``spreads``."""
+    found, analyzer = list(given), sym.Analyzer()
+    places: dict[Any, list[tuple[int, int]]] = {}
+    for at, own in enumerate(labels):
+        for axis, label in enumerate(own):
+            if label is not None:
+                places.setdefault(label, []).append((at, axis))
+    for before, after in (pair for alike in places.values() for pair in combinations(alike, 2)):
+        first, second = (_extents(found[at])[axis] for at, axis in (before, after))
+        numbers = [int(extent) for extent in (first, second) if isinstance(extent, tirx.IntImm)]
+        if (spreads and 1 in numbers) or len(numbers) == 2 or analyzer.can_prove_equal(first, second):
+            continue
+        is_first = isinstance(first, tirx.Var) and not isinstance(second, tirx.Var)
+        (at, axis), extent = (before, second) if is_first else (after, first)
+        found[at] = _with_extent(builder, found[at], axis, extent)
     return found
+
+
+def _with_extent(builder: relax.BlockBuilder, data: Any, axis: int, extent: Any) -> Any:
+    """``data``, along ``axis`` as long as ``extent``, which each run checks."""
+    shape = _extents(data)
+    is_one_size = isinstance(extent, tirx.Var)
+    shape[axis] = extent
+    if not is_one_size:
+        return builder.match_cast(builder.normalize(data), relax.TensorType(shape, str(data.ty.dtype)))
+    # TVM drops a cast of one size to another; a reshape keeps its elements (passes/fitting_sizes.py).
+    return builder.normalize(builder.emit(relax.op.reshape(data, relax.ShapeExpr(shape))))
+
+
+def _letters(equation: str, shapes: Sequence[Sequence[Any]]) -> list[list[Any]]:
+    """For each axis of the operands of ``Einsum`` its letter, or its place from the last of those that have none."""
+    found = []
+    for term, shape in zip(equation.replace(" ", "").partition("->")[0].split(","), shapes, strict=True):
+        before, dots, after = term.partition("...")
+        between = len(shape) - len(before) - len(after) if dots else 0
+        found.append([*before, *range(-between, 0), *after])
+    return found
+
+
+def _as_long_as_its_parts(builder: relax.BlockBuilder, inputs: list[Any], attributes: Mapping[str, Any]) -> list[Any]:
+    """The inputs of a ``Split``, with data that are as long as its parts together, or that their number divides."""
+    shape, given = _shape(inputs[0]), [*inputs, None][1]
+    parts = given.value.numpy().tolist() if isinstance(given, ir.GenericConst) else attributes.get("split")
+    if shape is None or "num_outputs" in attributes or not (parts or given is None):
+        return inputs
+    axis = int(attributes.get("axis", 0)) % len(shape)
+    extent, count = shape[axis], int(attributes["tvm_custom"]["num_outputs"])
+    if isinstance(extent, tirx.IntImm):
+        return inputs
+    whole = tirx.IntImm("int64", sum(map(int, parts))) if parts else tirx.floordiv(extent, count) * count
+    if sym.Analyzer().can_prove_equal(extent, whole):
+        return inputs
+    shape[axis] = whole
+    return [builder.normalize(builder.emit(relax.op.reshape(inputs[0], relax.ShapeExpr(shape)))), *inputs[1:]]
 
 
 def _shape(value: Any) -> list[Any] | None:
@@ -58,26 +116,12 @@ def _shape(value: Any) -> list[Any] | None:
     return list(ty.shape.values) if is_known else None
 
 
+def _extents(value: Any) -> list[Any]:
+    return list(value.ty.shape.values)
+
+
 def _is_open(shape: Any) -> bool:
     return not all(isinstance(extent, tirx.IntImm) for extent in shape)
-
-
-def _agreed(one: Any, other: Any, apart: int | None) -> tuple[list[Any], list[Any]]:
-    """Both with one expression for extents that must be equal; axes are counted from the last. ``apart``: the axis
-    along which they may differ."""
-    one, other, analyzer = list(one), list(other), sym.Analyzer()
-    for back in range(1, min(len(one), len(other)) + 1):
-        first, second = one[-back], other[-back]
-        is_apart = apart is not None and len(one) - back == apart
-        numbers = [int(extent) for extent in (first, second) if isinstance(extent, tirx.IntImm)]
-        spreads = apart is None and 1 in numbers
-        if is_apart or spreads or len(numbers) == 2 or analyzer.can_prove_equal(first, second):
-            continue
-        if not isinstance(first, tirx.Var):  # TVM takes a size that is made of itself for an equation to solve
-            other[-back] = first
-        elif not isinstance(second, tirx.Var):
-            one[-back] = second
-    return one, other
 
 
 @cache

@@ -303,13 +303,15 @@ def test_what_is_not_done_is_refused_by_the_node(op: str, attributes: dict[str, 
 
 def test_boxes_of_unknown_shape_are_refused_where_tvm_ended_the_process() -> None:
     nodes = [
-        helper.make_node("Add", ["a", "b"], ["c"]),
+        helper.make_node("Slice", ["a", "from", "to", "axis"], ["c"]),
         helper.make_node("NonMaxSuppression", ["c", "s"], ["y"], name="this"),
     ]
     kind = onnx.TensorProto.FLOAT
-    shapes = {"a": [1, "n", 4], "b": [1, "m", 4], "s": [1, 1, "n"]}
+    shapes = {"a": [1, "n", 4], "s": [1, 1, "n"]}
     inputs = [helper.make_tensor_value_info(name, kind, shape) for name, shape in shapes.items()]
-    graph = helper.make_graph(nodes, "g", inputs, [helper.make_empty_tensor_value_info("y")])
+    inputs += [helper.make_tensor_value_info(name, onnx.TensorProto.INT64, [1]) for name in ("from", "to")]
+    axis = onnx.numpy_helper.from_array(np.array([1]), "axis")
+    graph = helper.make_graph(nodes, "g", inputs, [helper.make_empty_tensor_value_info("y")], [axis])
     with pytest.raises(EqsatError, match=r"node 'this' .*boxes of a shape that is known at run time only"):
         eqsat_layout.Session(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=10))
 

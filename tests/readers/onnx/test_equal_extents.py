@@ -278,3 +278,61 @@ def test_branches_of_different_extents_give_a_tensor_of_some_extents() -> None:
     x = np.ones((3, 2), "float32")
     assert session.run(None, {"c": np.array(True), "x": x})[0].tolist() == [[2.0, 2.0]] * 3
     assert session.run(None, {"c": np.array(False), "x": x})[0].tolist() == [[1.0, 1.0]]
+
+
+def _of_one_node(
+    op: str, shapes: dict[str, list[str | int]], outputs: int = 1, **attributes: object
+) -> onnx.ModelProto:
+    inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()]
+    names = [f"o{at}" for at in range(outputs)]
+    results = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in names]
+    lengths = attributes.pop("lengths", None)
+    constants = [] if lengths is None else [onnx.numpy_helper.from_array(np.array(lengths), "lengths")]
+    node = helper.make_node(op, [*shapes, *(one.name for one in constants)], names, **attributes)
+    graph = helper.make_graph([node], "one", inputs, results, constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+
+
+@pytest.mark.parametrize(
+    ("model", "fits", "does_not"),
+    [
+        (
+            _of_one_node("Einsum", {"x": ["a", "b"], "y": ["c", "d"]}, equation="ij,jk->ik"),
+            [(2, 4), (4, 5)],
+            [(2, 3), (4, 5)],
+        ),
+        (
+            _of_one_node("Einsum", {"x": ["a", "b"], "y": ["c", "d"]}, equation="ij,ij->ij"),
+            [(2, 6), (2, 6)],
+            [(2, 6), (3, 4)],  # as many elements
+        ),
+        (
+            _of_one_node("Einsum", {"x": ["q", "a", "b"], "y": [4, "d"]}, equation="...ij, jk"),
+            [(2, 3, 4), (4, 5)],
+            [(2, 3, 5), (4, 5)],
+        ),
+        (_of_one_node("Einsum", {"x": ["a", "b"]}, equation="ii->i"), [(3, 3)], [(3, 4)]),
+        (_of_one_node("Split", {"x": ["n", 3]}, 2, axis=0, lengths=[2, 3]), [(5, 3)], [(6, 3)]),
+        (_of_one_node("Split", {"x": ["n", 3]}, 2, axis=0), [(4, 3)], [(5, 3)]),
+        (_of_one_node("Add", {"x": ["a"], "y": ["b"]}), [(4,), (4,)], [(4,), (2,)]),
+        (
+            _of_one_node("Concat", {"x": ["a", "b"], "y": ["c", "d"]}, axis=0),
+            [(2, 3), (4, 3)],
+            [(2, 3), (4, 5)],
+        ),
+    ],
+    ids=["sum", "each axis", "number", "diagonal", "parts", "equal parts", "operands", "concat"],
+)
+def test_open_sizes_that_do_not_fit_are_refused(
+    model: onnx.ModelProto, fits: list[tuple[int, ...]], does_not: list[tuple[int, ...]]
+) -> None:
+    """``Einsum`` and ``Split`` gave numbers of some elements; ``Add`` of two open sizes could not be built."""
+    session = eqsat_layout.Session(model)
+    reference = onnx.reference.ReferenceEvaluator(model)
+    rng = np.random.default_rng(0)
+    feed = {one.name: rng.random(shape, "float32") for one, shape in zip(session.inputs, fits, strict=True)}
+    for got, want in zip(session.run(None, feed), reference.run(None, feed), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5)
+    wrong = {one.name: rng.random(shape, "float32") for one, shape in zip(session.inputs, does_not, strict=True)}
+    with pytest.raises(InputError, match="do not fit together: where 'x' is"):
+        session.run(None, wrong)
