@@ -9,9 +9,10 @@ from __future__ import annotations
 import copy
 import importlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -24,6 +25,11 @@ from eqsat_layout.session.torch_held import Held, are_apart
 from eqsat_layout.session.torch_views import orders, split
 
 _logger = logging.getLogger("eqsat_layout")
+
+_MOST_MODELS: Final = 64
+"""Models of one graph that are compiled; whoever makes new parameters for each call would compile without end."""
+
+_compiling: Final = threading.Lock()
 
 
 def backend(graph: Any, example_inputs: Sequence[Any], **options: Any) -> Callable[..., Any]:
@@ -55,10 +61,20 @@ class _Compiled:
     """One graph with its parameters as constants. Sizes that Dynamo gives beside tensors are known from these."""
 
     def __init__(
-        self, torch: Any, graph: Any, examples: Sequence[Any], options: Any, *, numbers_are_known: bool = True
+        self,
+        torch: Any,
+        graph: Any,
+        examples: Sequence[Any],
+        options: Any,
+        *,
+        numbers_are_known: bool = True,
+        held_places: Collection[int] = (),
     ):
         self._torch, self._graph = torch, graph
-        held = {i: one for i, one in enumerate(examples) if _is_held(torch, one)}
+        held = {i: one for i, one in enumerate(examples) if i in held_places or _is_held(torch, one)}
+        self._of_model = list(held)
+        self._given_sizes = {i: one for i, one in enumerate(examples) if not isinstance(one, torch.Tensor)}
+        self._others: dict[tuple[int, ...], Callable[..., Any]] = {}
         numbers = [i for i in _numbers(graph) if i not in held]
         self._numbers = {i: examples[i].item() for i in numbers} if numbers_are_known else {}
         self._examples, self._options = (examples if self._numbers else ()), options
@@ -91,7 +107,10 @@ class _Compiled:
 
     def __call__(self, *given: Any) -> Any:
         """Results as the graph gives them: a tuple."""
-        if not self._watched.are_as_before([given[i] for i in self._held]):
+        own = [given[i] for i in self._held]
+        if not self._watched.are_as_before(own):
+            if self._watched.are_of_another_model(own):
+                return self._of_another_model(given)(*given)
             _logger.warning("torch runs a graph itself: its parameters were changed after it was compiled")
             return self._graph(*given)
         if any(given[i].item() != number for i, number in self._numbers.items()):
@@ -103,11 +122,31 @@ class _Compiled:
             _logger.warning("torch runs a graph itself: it writes to memory that two of its inputs share")
             return self._graph(*given)
         feed = dict(zip(self._names, self._inputs(given), strict=True))
-        own = [_tensor(self._torch, result) for result in self._session.run(None, feed)]
+        made = [_tensor(self._torch, result) for result in self._session.run(None, feed)]
         for i in reversed(self._written):
-            given[i].copy_(own.pop())
-        own = [one.permute(np.argsort(order).tolist()) for one, order in zip(own, self._orders, strict=True)]
-        return tuple(own) if self._views is None else self._views(*given, *own)
+            given[i].copy_(made.pop())
+        made = [one.permute(np.argsort(order).tolist()) for one, order in zip(made, self._orders, strict=True)]
+        return tuple(made) if self._views is None else self._views(*given, *made)
+
+    def _of_another_model(self, given: Sequence[Any]) -> Callable[..., Any]:
+        """The graph with the parameters of ``given``: Dynamo makes one graph for all models of a class that are alike,
+        as the layers of a network that are compiled one by one."""
+        key = tuple(id(given[i]) for i in self._of_model)
+        with _compiling:
+            if key not in self._others:
+                self._others[key] = self._compiled_for(given)
+        return self._others[key]
+
+    def _compiled_for(self, given: Sequence[Any]) -> Callable[..., Any]:
+        if len(self._others) >= _MOST_MODELS:
+            _logger.warning("torch runs a graph itself: more than %d models have it", _MOST_MODELS)
+            return self._graph  # type: ignore[no-any-return]
+        examples = [self._given_sizes.get(i, one) for i, one in enumerate(given)]
+        try:
+            return _Compiled(self._torch, self._graph, examples, self._options, held_places=self._of_model)
+        except Exception as error:  # as in :func:`backend`
+            _logger.warning("torch runs a graph itself, for another model that has it: %s", said_by(error))
+            return self._graph  # type: ignore[no-any-return]
 
     def _can_write(self, given: Sequence[Any]) -> bool:
         tensors = [one for one in given if isinstance(one, self._torch.Tensor)]

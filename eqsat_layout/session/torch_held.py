@@ -23,6 +23,7 @@ _SAMPLES: Final = 32
 class Held:
     def __init__(self, torch: Any, tensors: Sequence[Any]) -> None:
         self._seen = [_seen(one) for one in tensors]
+        self._parameters = [at for at, one in enumerate(tensors) if isinstance(one, torch.nn.Parameter)]
         samples = [_sample(torch, one.detach()) for one in tensors]
         self._samples = [(one, one.tobytes()) for one in samples]
 
@@ -32,6 +33,10 @@ class Held:
         return [_seen(one) for one in tensors] == self._seen and all(
             sample.tobytes() == bits for sample, bits in self._samples
         )
+
+    def are_of_another_model(self, tensors: Sequence[Any]) -> bool:
+        """Whether each parameter is another tensor than it was; a model that replaces some is the same model."""
+        return bool(self._parameters) and all(id(tensors[at]) != self._seen[at][0] for at in self._parameters)
 
 
 def are_apart(written: Sequence[Any], tensors: Sequence[Any]) -> bool:

@@ -227,3 +227,25 @@ def test_results_lie_in_memory_as_torchs_do(runs: list[str]) -> None:
             torch.testing.assert_close(own, wanted)
             assert own.stride() == wanted.stride()
     assert runs == ["ours", "ours"]
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_layers_of_one_class_are_each_compiled(
+    dynamic: bool, runs: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Dynamo makes one graph for both: torch ran all but the first, and said that parameters were changed."""
+    torch._dynamo.reset()
+    layers = [torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4)).eval() for _ in range(3)]
+    fast = [compiled(one, dynamic=dynamic) for one in layers]
+    with torch.no_grad(), caplog.at_level(logging.WARNING, "eqsat_layout"):
+        for rows in (3, 5):
+            for one, model in zip(fast, layers, strict=True):
+                x = torch.randn(rows, 4)
+                torch.testing.assert_close(one(x), model(x), rtol=1e-4, atol=1e-5)
+    assert not caplog.text
+    assert len(runs) == 6
+    with torch.no_grad(), caplog.at_level(logging.WARNING, "eqsat_layout"):
+        layers[1][0].weight.mul_(2)
+        x = torch.randn(3, 4)
+        torch.testing.assert_close(fast[1](x), layers[1](x), rtol=1e-4, atol=1e-5)
+    assert "parameters were changed" in caplog.text
