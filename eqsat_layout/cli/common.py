@@ -5,6 +5,7 @@ In: what was typed. Out: values that are checked, or :class:`~eqsat_layout.error
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -162,7 +163,9 @@ def write_text(path: Path, text: str) -> None:
 
 
 def make_console() -> Console:
-    """Standard output, as wide as the terminal; 100 columns in a file or a pipe."""
+    """Standard output, as wide as the terminal; 100 columns in a file or a pipe, nothing where it is closed."""
+    if sys.stdout is None:
+        return _Output(width=100, file=io.StringIO())
     return _Output(width=None if sys.stdout.isatty() else 100)
 
 

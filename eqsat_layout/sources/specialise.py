@@ -33,8 +33,9 @@ def specialised(source: Source, cases: Sequence[Mapping[Any, int]]) -> Source:
     for case in cases:
         sizes = {symbol: tirx.IntImm("int64", size) for symbol, size in case.items()}
         name = "_".join([entry, *(f"{symbol.name}{size}" for symbol, size in case.items())])
-        own = _private(general.bind_symbolic_vars(sizes))
-        choices.append(_Choice(case, own, builder.add_func(own, name), builder.add_func(_test(case), f"is_{name}")))
+        own = general.bind_symbolic_vars(sizes)  # of which the chooser takes the types: sizes left open are its own
+        made = builder.add_func(_private(own), name)
+        choices.append(_Choice(case, own, made, builder.add_func(_test(case), f"is_{name}")))
     mod = builder.get()
     mod.update_func(mod.get_global_var(entry), _chooser(general, choices, otherwise))
     mod = relax.transform.Normalize()(mod)

@@ -288,3 +288,9 @@ def test_standard_output_that_takes_no_more_is_one_line(monkeypatch: pytest.Monk
         monkeypatch.setattr("sys.stdout", full)
         with pytest.raises(EqsatError, match="standard output: No space left on device"):
             make_console().print("anything")
+
+
+def test_a_standard_output_that_is_closed_takes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``eqsat-layout plan model.onnx >&-``: it ended in a traceback."""
+    monkeypatch.setattr("sys.stdout", None)
+    make_console().print("a plan")

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tvm import relax, tirx
 from tvm.script import ir as I
 from tvm.script import relax as R
 from tvm.script import tirx as T
@@ -155,3 +156,19 @@ def test_sizes_that_can_not_be_assumed_are_refused(assume: Any, says: str) -> No
     with pytest.raises(EqsatError) as error:
         eqsat_layout.plan(Net, assume=assume)
     assert str(error.value) == says
+
+
+@pytest.mark.parametrize("sizes", [(None, (4, 7)), ((1, 8), None)])
+def test_a_size_may_stay_open_beside_several(sizes: tuple[object, object]) -> None:
+    """What is open in a program for one size was defined twice: TVM's ``ValueError``."""
+    rows, columns = tirx.Var("a", "int64"), tirx.Var("b", "int64")
+    x = relax.Var("x", relax.TensorType([rows, columns], "float32"))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            result = builder.emit_output(relax.op.sum(relax.op.nn.relu(x), axis=1))
+        builder.emit_func_output(result)
+    session = eqsat_layout.Session(builder.get(), shapes={"x": sizes})
+    for shape in ((3, 4), (1, 7), (8, 2), (2, 9)):
+        given = np.random.default_rng(0).standard_normal(shape).astype("float32")
+        np.testing.assert_allclose(session.run(None, {"x": given})[0], np.maximum(given, 0).sum(1), rtol=1e-5)

@@ -243,7 +243,7 @@ def test_layers_of_one_class_are_each_compiled(
                 x = torch.randn(rows, 4)
                 torch.testing.assert_close(one(x), model(x), rtol=1e-4, atol=1e-5)
     assert not caplog.text
-    assert len(runs) == 6
+    assert len(runs) == 6 + 4  # the first one passes on what the other two are given
     with torch.no_grad(), caplog.at_level(logging.WARNING, "eqsat_layout"):
         layers[1][0].weight.mul_(2)
         x = torch.randn(3, 4)
