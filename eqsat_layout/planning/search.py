@@ -24,7 +24,7 @@ from eqsat_layout.egraph.rule_lint import lint_notes
 from eqsat_layout.egraph.rule_notes import rule_notes
 from eqsat_layout.egraph.rules import Command, is_own, read_all, rule_files
 from eqsat_layout.egraph.saturate import Saturated, saturate
-from eqsat_layout.errors import ILL_TYPED, CostError, EqsatError, MalformedModuleError, TargetError
+from eqsat_layout.errors import ILL_TYPED, CostError, EqsatError, MalformedModuleError, RuleError, TargetError
 from eqsat_layout.extract.baseline import baseline
 from eqsat_layout.extract.decode import Decoder
 from eqsat_layout.extract.region import Region
@@ -180,15 +180,19 @@ def _planned(graph: Graph, search: Search) -> Region | None:
 
 def _saturated(graph: Graph, search: Search) -> Saturated:
     with search.clock.stage("saturate"):
-        return saturate(
-            graph,
-            search.program.signatures,
-            search.commands,
-            search.spokesmen,
-            search.offers,
-            search.limits,
-            search.builders,
-        )
+        try:
+            return saturate(
+                graph,
+                search.program.signatures,
+                search.commands,
+                search.spokesmen,
+                search.offers,
+                search.limits,
+                search.builders,
+            )
+        except RuleError as error:  # a slip may be why: there is no plan whose notes would say it
+            slips = lint_notes(search.commands)
+            raise RuleError("; ".join([*slips, str(error)])) if slips else error from error.__cause__
 
 
 def _offers(program: Program, target: Target, options: Options, spoken_for: Iterable[str]) -> Offers:

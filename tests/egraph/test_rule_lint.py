@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tvm import relax
 
+import eqsat_layout
 from eqsat_layout.egraph.rule_forms import rules_of
 from eqsat_layout.egraph.rule_lint import lint, lint_notes
 from eqsat_layout.egraph.rules import Command, read_all, rule_files
+from eqsat_layout.errors import RuleError
 
 
 @pytest.mark.parametrize(
@@ -62,3 +65,19 @@ def test_a_plan_says_what_is_wrong_with_rules(tmp_path: Path) -> None:
     path.write_text('(rule ((alias y k x) (identity k)) ((union y x)) :name "mine")', encoding="utf-8")
     assert any("rule mine (mine.egg:1): it is in no ruleset" in line for line in lint_notes(read_all([path])))
     assert lint_notes(read_all(rule_files())) == []
+
+
+def test_an_error_that_a_slip_may_be_behind_says_the_slip(tmp_path: Path) -> None:
+    """A name without quotes matches every op, and what follows from that was all that was said."""
+    path = tmp_path / "mine.egg"
+    text = '(rewrite (Op k (Arg x (End))) x :when ((is k relax.nn.relu)) :ruleset logical :name "mine")'
+    path.write_text(text, encoding="utf-8")
+    x = relax.Var("x", relax.TensorType((2, 8), "float32"))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            rows = builder.emit(relax.op.reshape(relax.op.nn.relu(x), (16,)))
+            result = builder.emit_output(relax.op.reshape(rows, (4, 4)))
+        builder.emit_func_output(result)
+    with pytest.raises(RuleError, match=r'rule mine \(mine.egg:1\): .* is a variable here.*write "relax.nn.relu"'):
+        eqsat_layout.plan(builder.get(), rules=[path])
