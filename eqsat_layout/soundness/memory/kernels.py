@@ -17,13 +17,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
 import tvm
 import tvm_ffi
 from tvm import relax
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.soundness.memory.library import GuardedLibrary
-from eqsat_layout.soundness.memory.pages import Guard, GuardedMemory, Place
+from eqsat_layout.soundness.memory.pages import GuardedMemory, PageGuard, PagePlace
 from eqsat_layout.targets.executable import Executable
 
 PATIENCE: Final = 100
@@ -36,12 +37,12 @@ Call = tuple[str, Sequence[Any]]
 
 
 @dataclass(frozen=True)
-class KernelCall:
+class _KernelCall:
     """The ``number``-th call of a kernel; ``operands``: dtypes and shapes, results among them."""
 
     number: int
     kernel: str
-    place: Place
+    place: PagePlace
     operands: tuple[str, ...]
 
 
@@ -51,7 +52,7 @@ class _Focus:
 
     number: int
     operand: int
-    guard: Guard
+    guard: PageGuard
 
 
 def memory_fault(executable: Any, calls: Sequence[Call]) -> str:
@@ -70,17 +71,17 @@ def memory_fault(executable: Any, calls: Sequence[Call]) -> str:
     return f"kernel {last.kernel}, its operands {last.place.value}, died of {name}: {_blamed(executable, calls, last)}"
 
 
-def _blamed(executable: Executable, calls: Sequence[Call], last: KernelCall) -> str:
+def _blamed(executable: Executable, calls: Sequence[Call], last: _KernelCall) -> str:
     found = []
     for number, operand in enumerate(last.operands):
-        if _dies(executable, calls, last, _Focus(last.number, number, Guard.ACCESS)):
-            writes = _dies(executable, calls, last, _Focus(last.number, number, Guard.WRITING))
+        if _dies(executable, calls, last, _Focus(last.number, number, PageGuard.ACCESS)):
+            writes = _dies(executable, calls, last, _Focus(last.number, number, PageGuard.WRITING))
             found.append(f"{'writes' if writes else 'reads'} outside of operand {number}, {operand}")
     operands = ", ".join(last.operands)
     return " and ".join(found) or f"outside of what it allocates, or of several of its operands {operands}"
 
 
-def _dies(executable: Executable, calls: Sequence[Call], last: KernelCall, focus: _Focus) -> bool:
+def _dies(executable: Executable, calls: Sequence[Call], last: _KernelCall, focus: _Focus) -> bool:
     ended = _ended(executable, calls, focus)
     return bool(ended.signal) and ended.last == last
 
@@ -90,7 +91,7 @@ class _Ended:
     """How a child ended: of which ``signal``, if any, in which call; or with which ``fault``."""
 
     signal: int
-    last: KernelCall | None
+    last: _KernelCall | None
     fault: str
 
 
@@ -108,7 +109,7 @@ def _ended(executable: Executable, calls: Sequence[Call], focus: _Focus | None =
         if "error" in one:
             raise EqsatError(one["error"])
     begun = [one["call"] for one in said if "call" in one]
-    last = KernelCall(begun[-1][0], begun[-1][1], Place(begun[-1][2]), tuple(begun[-1][3])) if begun else None
+    last = _KernelCall(begun[-1][0], begun[-1][1], PagePlace(begun[-1][2]), tuple(begun[-1][3])) if begun else None
     return _Ended(max(0, -status), last, next((one["fault"] for one in said if "fault" in one), ""))
 
 
@@ -148,16 +149,16 @@ class _Watcher:
         if not before or kernel is None:
             return 0
         self._number, self._kernel = self._number + 1, name
-        results = [self._run(kernel, args, place) for place in Place]
+        results = [self._run(kernel, args, place) for place in PagePlace]
         for number, (one, other) in enumerate(zip(*results, strict=True)):
             if one != other:
                 self._found(f"of operand {number}, {_said(args[number])}, what it makes depends on where operands lie")
         for arg, made in zip(filter(_is_tensor, args), results[0], strict=True):
             if made:
-                _bytes_of(arg)[:] = memoryview(made)
+                _bytes_in(arg).copyfrom(np.frombuffer(made, dtype="uint8"))
         return _SKIP
 
-    def _run(self, kernel: Any, args: Sequence[Any], place: Place) -> list[bytes]:
+    def _run(self, kernel: Any, args: Sequence[Any], place: PagePlace) -> list[bytes]:
         """The bytes of all tensors after a call whose operands lie there."""
         self._say(call=[self._number, self._kernel, place.value, list(map(_said, filter(_is_tensor, args)))])
         self._library.place = place
@@ -165,7 +166,7 @@ class _Watcher:
         memories = [GuardedMemory(_size(arg), place, self._guard(number)) for number, arg in enumerate(tensors)]
         for memory, tensor in zip(memories, tensors, strict=True):
             if len(memory.bytes):
-                memory.bytes[:] = _bytes_of(tensor)
+                memory.bytes[:] = _bytes_in(tensor).numpy()
         guarded = iter([_tensor_in(memory, tensor) for memory, tensor in zip(memories, tensors, strict=True)])
         kernel(*[next(guarded) if _is_tensor(arg) else arg for arg in args])
         for number, (memory, tensor) in enumerate(zip(memories, tensors, strict=True)):
@@ -177,10 +178,10 @@ class _Watcher:
             memory.free()
         return made
 
-    def _guard(self, operand: int) -> Guard:
+    def _guard(self, operand: int) -> PageGuard:
         if self._focus is None or self._focus.number != self._number:
-            return Guard.ACCESS
-        return self._focus.guard if self._focus.operand == operand else Guard.NOTHING
+            return PageGuard.ACCESS
+        return self._focus.guard if self._focus.operand == operand else PageGuard.NOTHING
 
     def _found(self, text: str) -> None:
         self._say(fault=f"kernel {self._kernel}: {text}")
@@ -199,9 +200,9 @@ def _size(tensor: Any) -> int:
     return math.prod(map(int, tensor.shape)) * -(-int(kind.bits) * int(kind.lanes) // 8)
 
 
-def _bytes_of(tensor: Any) -> Any:
-    size = _size(tensor)
-    return tensor._create_view((size,), dtype="uint8").numpy() if size else b""
+def _bytes_in(tensor: Any) -> Any:
+    """The same memory as bytes."""
+    return tensor._create_view((_size(tensor),), dtype="uint8")
 
 
 def _tensor_in(memory: GuardedMemory, like: Any) -> Any:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import tvm
 
-from eqsat_layout.soundness.memory.pages import GuardedMemory, Place
+from eqsat_layout.soundness.memory.pages import GuardedMemory, PagePlace
 
 PIECES: Final = 3
 """Of a parallel loop."""
@@ -40,7 +40,7 @@ class GuardedLibrary:
     """``place``: where in their pages allocations lie from now on. ``found``: called with what was written outside."""
 
     def __init__(self, library: bytes, found: Callable[[str], None]):
-        self.place = Place.END
+        self.place = PagePlace.END
         self._found = found
         self._allocated: dict[int, GuardedMemory] = {}
         with tempfile.TemporaryDirectory() as folder:

@@ -21,14 +21,14 @@ _READ: Final = mmap.PROT_READ
 _READ_WRITE: Final = mmap.PROT_READ | mmap.PROT_WRITE
 
 
-class Place(Enum):
+class PagePlace(Enum):
     """Where in their pages the bytes lie."""
 
     START = "at the start of a page"
     END = "at the end of a page"
 
 
-class Guard(Enum):
+class PageGuard(Enum):
     """What the pages around forbid."""
 
     ACCESS = _NOTHING
@@ -39,7 +39,7 @@ class Guard(Enum):
 class GuardedMemory:
     """``size`` bytes. ``alignment``: of the first; at the end of a page there may be fewer spare bytes than that."""
 
-    def __init__(self, size: int, place: Place, guard: Guard = Guard.ACCESS, alignment: int = 1):
+    def __init__(self, size: int, place: PagePlace, guard: PageGuard = PageGuard.ACCESS, alignment: int = 1):
         inner = max(1, -(-size // _PAGE)) * _PAGE
         self._length = inner + 2 * _PAGE
         base = _libc.mmap(None, self._length, _READ_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
@@ -51,7 +51,7 @@ class GuardedMemory:
                 raise OSError(ctypes.get_errno(), "pages can't be protected")
         self._pages = _bytes_at(base + _PAGE, inner)
         self._pages[:] = _CANARY
-        self._first = (inner - size) // alignment * alignment if place is Place.END else 0
+        self._first = (inner - size) // alignment * alignment if place is PagePlace.END else 0
         self._last = self._first + size
         self.address: int = base + _PAGE + self._first
         self.bytes = self._pages[self._first : self._last]
