@@ -25,6 +25,7 @@ audit: $(VENV) ## run attacks, damaged files, wrong rules and ten minutes of eac
 	$(BIN)/eqsat-layout fuzz-programs --seconds 600
 	$(BIN)/eqsat-layout fuzz-programs --exact --seconds 600
 	$(BIN)/eqsat-layout fuzz-programs --target llvm --seconds 600
+	$(BIN)/eqsat-layout fuzz-programs --guarded --seconds 600
 
 lint: $(VENV) ## ruff and mypy
 	$(BIN)/ruff check

@@ -62,6 +62,7 @@ def run_fuzz_programs(
     console: Console,
     target: Any = None,
     exact: bool = False,
+    guarded: bool = False,
 ) -> bool:
     """Fuzzes programs, prints, and says whether all came out right."""
     from eqsat_layout.soundness.programs.fuzzer import fuzz_programs
@@ -77,6 +78,7 @@ def run_fuzz_programs(
             rules,
             target,
             exact,
+            guarded,
         )
     console.print(str(report), highlight=False, soft_wrap=True)
     return report.is_clean

@@ -321,6 +321,10 @@ def fuzz_programs(
             "--exact", help="Compile for this CPU with approx=False; NaN and infinities are among the inputs."
         ),
     ] = False,
+    guarded: Annotated[
+        bool,
+        typer.Option("--guarded", help="Compile for a CPU; each kernel is called by itself between protected pages."),
+    ] = False,
     debug: DebugOption = False,
 ) -> None:
     """Optimise random programs, run them before and after, and compare. Exit code 1: one went wrong."""
@@ -331,7 +335,10 @@ def fuzz_programs(
         if exact and (target or rules):
             raise EqsatError("--exact is for this CPU and the package's own rules: without --target and --rules")
         most = None if seconds is not None else cases
-        right = run_fuzz_programs(seconds, most, seed, jobs, rules or [], console, parse_target(target), exact)
+        if exact and guarded:
+            raise EqsatError("--exact compares numbers and --guarded looks at memory: one of them at a time")
+        own = parse_target(target)
+        right = run_fuzz_programs(seconds, most, seed, jobs, rules or [], console, own, exact, guarded)
     if not right:
         raise typer.Exit(1)
 

@@ -62,6 +62,11 @@ class Executable(vm_build.VMExecutable):  # type: ignore[misc]
             options["addons"] = [*(options.get("addons") or ()), *map(str, parts)]
             return exportable.export_library(file_name, fpack_imports=_packed, **options)
 
+    @property
+    def library(self) -> bytes:
+        """The shared library of its kernels; nothing if it has none."""
+        return self._library
+
     def saved(self) -> list[bytes | memoryview]:
         """What :meth:`loaded` takes, in parts. Not as TVM writes it: that reads 0.1 GB/s (ours: as the disk does)."""
         skeleton = Skeleton.of(self._lowered)

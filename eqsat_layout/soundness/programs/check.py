@@ -106,7 +106,7 @@ class Pair:
     def cases(self, seed: int, kinds: Sequence[str] = (NORMAL,)) -> Iterator[ProgramRun]:
         """Runs of all public functions on inputs of these kinds, of two sizes where there are symbols."""
         for name, function in public_functions(self._before):
-            for size in SIZES if _is_symbolic(function) else SIZES[:1]:
+            for size in SIZES if is_symbolic(function) else SIZES[:1]:
                 for kind in kinds:
                     inputs = Draw(size, seed, kind).inputs(function)
                     try:
@@ -196,7 +196,8 @@ def _shaken(x: Any, rng: np.random.Generator) -> Any:
     return tvm.runtime.tensor((array * (1 + noise * rng.uniform(-1, 1, array.shape))).astype(array.dtype))
 
 
-def _is_symbolic(function: Any) -> bool:
+def is_symbolic(function: Any) -> bool:
+    """Whether sizes of a Relax function are not known."""
     return bool(relax.analysis.free_symbolic_vars(function) or relax.analysis.defined_symbolic_vars(function))
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from eqsat_layout.soundness.programs.choices import Choices
 from eqsat_layout.soundness.programs.jobs import run_jobs
 from eqsat_layout.soundness.programs.outcomes import FAILED, ProgramReport, Progress
-from eqsat_layout.soundness.programs.trial import EXACTLY, check, program_of
+from eqsat_layout.soundness.programs.trial import EXACTLY, Guarded, check, program_of
 from eqsat_layout.targets.registry import target as target_of
 
 
@@ -29,11 +29,14 @@ def fuzz_programs(
     rules: Sequence[str | Path] = (),
     target: Any = None,
     exact: bool = False,
+    guarded: bool = False,
 ) -> ProgramReport:
     """Fuzzes for so many ``seconds`` or programs (by default 100) in ``jobs`` processes; ``rules``: further files.
 
     ``target``: programs are compiled for it as a whole, and run on it (:mod:`.on_targets`) beside TVM's own code for
     the CPU; by default ``optimize`` alone is tried. :class:`TargetError` where there is no such target.
+    ``guarded``: they are compiled for it, by default this CPU, and each of their kernels is called by itself between
+    protected pages (:mod:`eqsat_layout.soundness.memory`).
     ``exact``: they are compiled for this CPU with ``approx=False``, and run on NaN, infinities and integers' ends, too.
     A process that dies or hangs is a failure of the program that it was at, and another one takes its place.
     """
@@ -41,7 +44,8 @@ def fuzz_programs(
         target_of(target)
     if seconds is None and cases is None:
         cases = 100
-    return run_jobs(seconds, cases, seed, jobs, on_progress, tuple(rules), EXACTLY if exact else target)
+    tried = Guarded(target or "llvm") if guarded else EXACTLY if exact else target
+    return run_jobs(seconds, cases, seed, jobs, on_progress, tuple(rules), tried)
 
 
 def main(given: Sequence[str]) -> int:
@@ -50,10 +54,13 @@ def main(given: Sequence[str]) -> int:
     parser.add_argument("seeds", nargs="+", type=int)
     parser.add_argument("--target", help="compiles for this one, too: a name, or JSON")
     parser.add_argument("--exact", action="store_true", help="compiles for this CPU with approx=False")
+    parser.add_argument("--guarded", action="store_true", help="calls kernels between protected pages")
     options = parser.parse_args(given)
     is_json = options.target is not None and options.target.startswith("{")
     given_target = json.loads(options.target) if is_json else options.target
-    target = EXACTLY if options.exact else given_target
+    target: Any = EXACTLY if options.exact else given_target
+    if options.guarded:
+        target = Guarded(given_target or "llvm")
     failed = False
     for seed in options.seeds:
         outcome = check(Choices.of_seed(seed), seed, target=target)

@@ -21,6 +21,7 @@ from eqsat_layout.soundness.programs.ops_quantised import quantised
 from eqsat_layout.soundness.programs.ops_schema import of_unknown_size
 from eqsat_layout.soundness.programs.writer import EXTENTS, FunctionWriter, ModuleWriter, Step
 
+_ODD: Final = (9, 1, 3, 7, 15, 17, 25, 31, 33, 41, 57, 63, 65, 100)
 DTYPES: Final = ("float32", "float16", "int32", "int8", "uint8", "int64", "float64", "bool")
 
 
@@ -38,18 +39,20 @@ class RandomProgram:
         return f"# optimize(mod, {options})\n{self.module.script(show_meta=True)}"
 
 
-def make_program(choices: Choices, *, known_sizes: bool = False, of_bytes: bool = False) -> RandomProgram:
+def make_program(
+    choices: Choices, *, known_sizes: bool = False, of_bytes: bool = False, odd: bool = False
+) -> RandomProgram:
     """The program that ``choices`` make. ``known_sizes``: none that only the data says, as devices have it;
-    ``of_bytes``: most of its steps are products of bytes."""
+    ``of_bytes``: most of its steps are products of bytes; ``odd``: extents near multiples of vectors, and bfloat16."""
 
     def kinds(w: FunctionWriter, x: Any) -> dict[Step, int]:
         found = {kind: n for kind, n in kinds_for(w, x).items() if not known_sizes or kind is not of_unknown_size}
         return {kind: sum(found.values()) if of_bytes and kind is quantised else n for kind, n in found.items()}
 
     writer = ModuleWriter(choices, kinds)
-    FunctionWriter(writer, "main", _params(choices), depth=0).write(9)
+    FunctionWriter(writer, "main", _params(choices, odd), depth=0).write(9)
     if choices.chance(8):
-        FunctionWriter(writer, "other", _params(choices), depth=1).write(3)
+        FunctionWriter(writer, "other", _params(choices, odd), depth=1).write(3)
     return RandomProgram(tvm.IRModule(writer.functions), _options(writer), tuple(writer.kinds))
 
 
@@ -63,11 +66,12 @@ def programs() -> Any:
     return st.composite(lambda draw: make_program(Choices(lambda n: draw(st.integers(0, n - 1)))))()
 
 
-def _params(choices: Choices) -> list[Any]:
+def _params(choices: Choices, odd: bool) -> list[Any]:
     """Types of parameters: tensors, sometimes of a symbolic batch, and tuples of them."""
     symbol = tirx.Var("n", "int64") if choices.chance(12) else None
     dtype = choices.weighted(
         {"float32": 64, "float16": 8, "int32": 6, "int8": 6, "uint8": 4, "int64": 4, "float64": 3, "bool": 5}
+        | ({"bfloat16": 30} if odd else {})
     )
     types = []
     for _ in range(choices.choice((1, 1, 2, 3))):
@@ -77,6 +81,8 @@ def _params(choices: Choices) -> list[Any]:
             shape[0] = symbol
         elif rank and choices.chance(2):
             shape[choices.below(rank)] = 0
+        if odd and rank:
+            shape[-1] = choices.choice(_ODD)
         types.append(relax.TensorType(shape, dtype))
         if choices.chance(15):
             dtype = choices.choice(DTYPES)

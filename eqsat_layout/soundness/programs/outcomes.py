@@ -49,7 +49,9 @@ class ProgramFailure:
     @property
     def command(self) -> str:
         """What shows the failure again, before it was made smaller."""
-        named = "" if self.target is None else f" --target {shlex.quote(_said(self.target))}"
+        target = getattr(self.target, "target", self.target)
+        named = "" if target is None else f" --target {shlex.quote(_said(target))}"
+        named += " --guarded" if target is not self.target else ""
         return f"python -m eqsat_layout.soundness.programs.fuzzer {self.seed}{named}"
 
     def __str__(self) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -17,10 +17,11 @@ from typing import Any, Final
 import numpy as np
 import tvm_ffi
 
-from eqsat_layout.errors import LayoutError, TargetError
+from eqsat_layout.errors import EqsatError, LayoutError, TargetError
 from eqsat_layout.planning.clock import Clock
 from eqsat_layout.planning.compile import compile as compile_program
 from eqsat_layout.planning.pipeline import optimize
+from eqsat_layout.soundness.memory.kernels import memory_fault
 from eqsat_layout.soundness.oracle.relax_interpreter import NotInterpretable, run_function
 from eqsat_layout.soundness.programs.adversarial_costs import AdversarialCosts
 from eqsat_layout.soundness.programs.check import (
@@ -30,16 +31,18 @@ from eqsat_layout.soundness.programs.check import (
     case_difference,
     difference,
     interface_difference,
+    is_symbolic,
 )
 from eqsat_layout.soundness.programs.choices import Choices
 from eqsat_layout.soundness.programs.compiled import compiled_difference
 from eqsat_layout.soundness.programs.generator import RandomProgram, make_program
 from eqsat_layout.soundness.programs.on_targets import TargetPair, running
 from eqsat_layout.soundness.programs.outcomes import FAILED, NOISY, REFUSED, SAME, UNCHANGED, UNRUN, ProgramOutcome
+from eqsat_layout.targets.cpu.target import CpuTarget
 from eqsat_layout.targets.opencl.host.device import HalfPrecisionError
 from eqsat_layout.targets.registry import target as target_of
-from eqsat_layout.validation.inputs import NORMAL, SPECIAL, WHOLE
-from eqsat_layout.validation.results import last_line
+from eqsat_layout.validation.inputs import NORMAL, SPECIAL, WHOLE, Draw
+from eqsat_layout.validation.results import last_line, public_functions
 
 OPINION_EVERY: Final = 10
 """Compared programs in one of which the reference interpreter is asked too."""
@@ -49,8 +52,19 @@ _THREADS: Final = 3
 BYTES_EVERY: Final = 4
 """Programs in one of which most steps are products of bytes: faults of these show in few of them."""
 
+GUARDED_SIZES: Final = (1, 9, 17)
+"""Values of symbolic sizes where operands are guarded: no multiples of a vector."""
+
 EXACTLY: Final = "approx=False"
 """In the place of a target: programs are compiled for this CPU with ``approx=False``, beside TVM's own builds."""
+
+
+@dataclass(frozen=True)
+class Guarded:
+    """In the place of a target: programs are compiled for this one, a CPU's, and their kernels are called one by one
+    with operands between protected pages."""
+
+    target: Any
 
 
 def is_device(target: Any) -> bool:
@@ -65,7 +79,8 @@ def is_of_bytes(seed: int) -> bool:
 
 def program_of(choices: Choices, seed: int, target: Any = None) -> RandomProgram:
     """The program that is tried for a seed and a target: one in so many is a quantised network."""
-    return make_program(choices, known_sizes=is_device(target), of_bytes=is_of_bytes(seed))
+    odd = isinstance(target, Guarded)
+    return make_program(choices, known_sizes=is_device(target), of_bytes=is_of_bytes(seed), odd=odd)
 
 
 Optimizer = Callable[..., Any]
@@ -95,6 +110,8 @@ def check(
             found = _checked(program, seed, clock, partial(optimizer, **options))
         elif target == EXACTLY:
             found = _checked_exactly(program, seed, clock)
+        elif isinstance(target, Guarded):
+            found = _checked_guarded(target.target, program, seed, clock, options)
         else:
             found = _checked_on(target, program, seed, clock, options)
     except Exception as error:  # whatever optimize, TVM or the comparison meets
@@ -190,6 +207,32 @@ def _checked_exactly(program: RandomProgram, seed: int, clock: Clock) -> Program
     if text is None:
         return ProgramOutcome(UNRUN, text="TVM can't build the input")
     return ProgramOutcome(FAILED, "special numbers", text) if text else ProgramOutcome(SAME)
+
+
+def _checked_guarded(
+    target: Any, program: RandomProgram, seed: int, clock: Clock, options: dict[str, Any]
+) -> ProgramOutcome:
+    if seed % 2:
+        options["cost_model"] = AdversarialCosts(seed)
+    own = target_of(target, approx=options.get("approx", True))
+    if not isinstance(own, CpuTarget):
+        raise TargetError(f"operands are guarded on CPUs only, not for {own.name}")
+    try:
+        with clock.stage("compile"):
+            executable = compile_program(program.module, own.at_any_address, **options)
+    except (LayoutError, TargetError, EqsatError) as error:
+        return ProgramOutcome(REFUSED, text=_without_numbers(str(error)))
+    calls = [
+        (name, Draw(size, seed).inputs(function))
+        for name, function in public_functions(program.module)
+        for size in (GUARDED_SIZES if is_symbolic(function) else GUARDED_SIZES[:1])
+    ]
+    try:
+        with clock.stage("run"):
+            text = memory_fault(executable, calls)
+    except EqsatError as error:
+        return ProgramOutcome(UNRUN, text=_without_numbers(str(error).splitlines()[0][:150]))
+    return ProgramOutcome(FAILED, "memory", text) if text else ProgramOutcome(SAME)
 
 
 def _not_built(error: BaseException) -> ProgramOutcome:

@@ -32,16 +32,20 @@ __all__ = ["Build", "build_scheduled"]
 
 @dataclass(frozen=True)
 class Build:
-    """What kernels are built for. ``version``: of the code that makes them. ``runs_here``: this machine runs them."""
+    """What kernels are built for. ``version``: of the code that makes them. ``runs_here``: this machine runs them.
+
+    ``any_address``: every kernel takes operands from anywhere, not only those that are given any from outside.
+    """
 
     target: tvm.target.Target
     version: str
     runs_here: bool
     store: ArtefactStore
+    any_address: bool = False
 
     def executable(self, mod: tvm.IRModule, notes: Notes) -> Any:
         """``mod`` built. A kernel whose schedule can't be lowered is built without one, and a note says so."""
-        named, units = named_by_structure(with_fitting_calls(mod))
+        named, units = named_by_structure(self._called(mod))
         with self.target:
             lowered = relax_pipeline()(named)
         units += other_units(lowered, units)
@@ -53,7 +57,7 @@ class Build:
     @contextmanager
     def ahead(self, mod: tvm.IRModule, notes: Notes) -> Iterator[Callable[[Any], None]]:
         """Gives what to call with a function of ``mod`` that will be built: other processes make it meanwhile."""
-        units = units_by_function(with_fitting_calls(mod)) if self.store.limit else {}
+        units = units_by_function(self._called(mod)) if self.store.limit else {}
         begun: list[Unit] = []
 
         def keep(number: int, made: MadeObject | Exception) -> None:
@@ -69,6 +73,9 @@ class Build:
                     give(self._jobs([unit], notes)[0])
 
             yield begin
+
+    def _called(self, mod: tvm.IRModule) -> tvm.IRModule:
+        return mod if self.any_address else with_fitting_calls(mod)
 
     def _made(self, units: Sequence[Unit], notes: Notes) -> list[bytes]:
         """The machine code of each unit."""

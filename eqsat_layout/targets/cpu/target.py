@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar, Final
 
@@ -144,6 +145,11 @@ class CpuTarget(Target):
         """Tiled, in vectors, parallel; kernels that are joined are scheduled already."""
         return schedule_module(mod, self.machine, notes)
 
+    @property
+    def at_any_address(self) -> CpuTarget:
+        """The same, each of whose kernels may be called by itself with operands that begin anywhere."""
+        return _AtAnyAddress(self.tvm, approx=self.approx, elsewhere=self.elsewhere)
+
     def build(self, mod: tvm.IRModule, notes: Notes) -> Any:
         """Through LLVM, kernels in parallel and from the store; those that are not scheduled yet are scheduled."""
         return self._build.executable(mod, notes)
@@ -159,6 +165,12 @@ class CpuTarget(Target):
     def loaded(self, data: memoryview) -> Any:
         """An :class:`Executable`."""
         return Executable.loaded(data, self.tvm)
+
+
+class _AtAnyAddress(CpuTarget):
+    @property
+    def _build(self) -> Build:
+        return replace(super()._build, any_address=True)
 
 
 def make_target(given: Any, approx: bool) -> CpuTarget:

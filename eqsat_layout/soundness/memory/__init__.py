@@ -1,0 +1,1 @@
+"""Kernels for CPUs run between protected pages: whether they touch memory that is not theirs."""
