@@ -28,6 +28,7 @@ from eqsat_layout.targets.cpu.cut_loops import cut_at_conditions
 from eqsat_layout.targets.cpu.dot_products import lower_byte_products
 from eqsat_layout.targets.cpu.long_values import keep_long_values
 from eqsat_layout.targets.cpu.remainder_loops import split_remainder_loops
+from eqsat_layout.targets.cpu.short_loops import unroll_short_bfloat16_stores
 from eqsat_layout.targets.cpu.unsafe_selects import branch_on_unsafe_selects, select_in_lanes
 from eqsat_layout.targets.schedules.exact_values import hide_arithmetic, reveal_arithmetic
 from eqsat_layout.tir.negated_dividends import dividends_that_count_up
@@ -83,6 +84,7 @@ def _passes() -> list[Any]:
         tirx.transform.StorageRewrite(),  # buffers that are not used at the same time share memory
         s_tir.transform.HoistIfThenElse(),  # conditions out of loops over which they do not change
         tirx.transform.RemoveNoOp(),  # before unrolling, as it takes long for long bodies, and LLVM sees the rest
+        unroll_short_bfloat16_stores(),  # whose last element LLVM stores too widely
         tirx.transform.UnrollLoop(),
         s_tir.transform.RenormalizeSplitPattern(),  # divisions of indices that vectors left in another form
         tirx.transform.StmtSimplify(),  # after unrolling: of indices that are not, LLVM sees less and spills registers
