@@ -1,8 +1,8 @@
 """Unrolls short loops that store bfloat16.
 
-In: a PrimFunc of loops. Out: the same, where innermost loops of fewer steps than ``_SHORT`` that store bfloat16 are to be
-unrolled. LLVM takes the whole of such a loop as vectors under a mask, and LLVM 22 stores the last value of ``8 + 1``
-steps, where it is alone in its vector, as four bytes: two of them lie behind the result.
+In: a PrimFunc of loops. Out: the same, where innermost loops of fewer steps than ``_SHORT`` that store bfloat16 are
+to be unrolled. LLVM takes the whole of such a loop as vectors under a mask, and LLVM 22 stores the last value of
+``8 + 1`` steps, where it is alone in its vector, as four bytes: two of them lie behind the result.
 """
 
 from __future__ import annotations
