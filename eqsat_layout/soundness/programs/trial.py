@@ -149,11 +149,7 @@ def _checked(program: RandomProgram, seed: int, clock: Clock, optimizer: Optimiz
         with clock.stage("build"):
             pair = Pair(mod, optimized)
     except Exception as error:
-        try:
-            Pair(mod, mod)
-        except Exception as own:
-            return _not_built(own)
-        return _raised("building the optimised module", error)
+        return _raised_or_not_built(program, "building the optimised module", error)
     with clock.stage("run"):
         try:
             approx = program.options.get("approx", True) and program.options.get("candidates", True)
@@ -175,11 +171,7 @@ def _checked_on(
     except (LayoutError, TargetError) as error:
         return ProgramOutcome(REFUSED, text=_without_numbers(str(error)))
     except Exception as error:
-        try:
-            Pair(program.module, program.module)
-        except Exception as stock:
-            return _not_built(stock)
-        return _raised("compile", error)
+        return _raised_or_not_built(program, "compile", error)
     try:
         with clock.stage("build"):
             device = running(executable, own, seed)
@@ -220,8 +212,10 @@ def _checked_guarded(
     try:
         with clock.stage("compile"):
             executable = compile_program(program.module, own.at_any_address, **options)
-    except (LayoutError, TargetError, EqsatError) as error:
+    except LayoutError as error:
         return ProgramOutcome(REFUSED, text=_without_numbers(str(error)))
+    except Exception as error:
+        return _raised_or_not_built(program, "compile", error)
     calls = [
         (name, Draw(size, seed).inputs(function))
         for name, function in public_functions(program.module)
@@ -233,6 +227,15 @@ def _checked_guarded(
     except EqsatError as error:
         return ProgramOutcome(UNRUN, text=_without_numbers(str(error).splitlines()[0][:150]))
     return ProgramOutcome(FAILED, "memory", text) if text else ProgramOutcome(SAME)
+
+
+def _raised_or_not_built(program: RandomProgram, stage: str, error: Exception) -> ProgramOutcome:
+    """A failure, unless TVM itself can't build the program."""
+    try:
+        Pair(program.module, program.module)
+    except Exception as own:
+        return _not_built(own)
+    return _raised(stage, error)
 
 
 def _not_built(error: BaseException) -> ProgramOutcome:
