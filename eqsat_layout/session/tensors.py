@@ -45,6 +45,8 @@ def tensor_of(value: Any, spec: TensorSpec, staging: Staging, *, any_address: bo
     alignment = max(1, _size_of((), spec.dtype)) if any_address else ALIGNMENT
     if not isinstance(value, np.ndarray) and hasattr(value, "__dlpack__"):
         return _foreign(value, spec, alignment)
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        raise InputError(f"input {spec.name!r}: expected {spec}, got an array of which elements are masked out")
     try:
         array = np.asarray(value)
         if type(value) in (list, tuple, bool, int, float):  # not NumPy's own numbers

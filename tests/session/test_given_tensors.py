@@ -188,3 +188,13 @@ def test_empty_torch_tensors_are_taken_whatever_their_strides() -> None:
     session = eqsat_layout.Session(Affine)
     given = {"x": torch.empty_strided((0, 4), (1, 1)), "w": torch.ones(4, 3), "b": torch.empty_strided((0, 3), (1, 1))}
     assert [result.shape for result in session.run(None, given)] == [(0, 3), (0, 4)]
+
+
+def test_what_a_mask_hides_is_no_number() -> None:
+    """The hidden numbers went in as if they were given."""
+    session = identity((3,), "float32")
+    x = np.ma.masked_array(np.arange(3, dtype="float32"), mask=[False, True, False])
+    with pytest.raises(InputError, match="masked out"):
+        session.run(None, {"x": x})
+    (result,) = session.run(None, {"x": np.ma.masked_array(x.data)})
+    assert result.tolist() == [0.0, 1.0, 2.0]
