@@ -335,8 +335,6 @@ def fuzz_programs(
         if exact and (target or rules):
             raise EqsatError("--exact is for this CPU and the package's own rules: without --target and --rules")
         most = None if seconds is not None else cases
-        if exact and guarded:
-            raise EqsatError("--exact compares numbers and --guarded looks at memory: one of them at a time")
         own = parse_target(target)
         right = run_fuzz_programs(seconds, most, seed, jobs, rules or [], console, own, exact, guarded)
     if not right:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import faulthandler
 import json
-import math
 import os
 import signal
 import traceback
@@ -17,12 +16,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import numpy as np
 import tvm
 import tvm_ffi
 from tvm import relax
 
 from eqsat_layout.errors import EqsatError
+from eqsat_layout.graph.skeleton import data_of, kind_of
 from eqsat_layout.soundness.memory.library import GuardedLibrary
 from eqsat_layout.soundness.memory.pages import GuardedMemory, PageGuard, PagePlace
 from eqsat_layout.targets.executable import Executable
@@ -154,8 +153,7 @@ class _Watcher:
             if one != other:
                 self._found(f"of operand {number}, {_said(args[number])}, what it makes depends on where operands lie")
         for arg, made in zip(filter(_is_tensor, args), results[0], strict=True):
-            if made:
-                _bytes_in(arg).copyfrom(np.frombuffer(made, dtype="uint8"))
+            data_of(arg)[:] = made
         return _SKIP
 
     def _run(self, kernel: Any, args: Sequence[Any], place: PagePlace) -> list[bytes]:
@@ -163,10 +161,10 @@ class _Watcher:
         self._say(call=[self._number, self._kernel, place.value, list(map(_said, filter(_is_tensor, args)))])
         self._library.place = place
         tensors = [arg for arg in args if _is_tensor(arg)]
-        memories = [GuardedMemory(_size(arg), place, self._guard(number)) for number, arg in enumerate(tensors)]
-        for memory, tensor in zip(memories, tensors, strict=True):
-            if len(memory.bytes):
-                memory.bytes[:] = _bytes_in(tensor).numpy()
+        given = list(map(data_of, tensors))
+        memories = [GuardedMemory(len(data), place, self._guard(number)) for number, data in enumerate(given)]
+        for memory, data in zip(memories, given, strict=True):
+            memory.bytes[:] = data
         guarded = iter([_tensor_in(memory, tensor) for memory, tensor in zip(memories, tensors, strict=True)])
         kernel(*[next(guarded) if _is_tensor(arg) else arg for arg in args])
         for number, (memory, tensor) in enumerate(zip(memories, tensors, strict=True)):
@@ -195,16 +193,6 @@ def _said(tensor: Any) -> str:
     return f"{tensor.dtype}[{', '.join(map(str, tensor.shape))}]"
 
 
-def _size(tensor: Any) -> int:
-    kind = tvm.DataType(str(tensor.dtype))
-    return math.prod(map(int, tensor.shape)) * -(-int(kind.bits) * int(kind.lanes) // 8)
-
-
-def _bytes_in(tensor: Any) -> Any:
-    """The same memory as bytes."""
-    return tensor._create_view((_size(tensor),), dtype="uint8")
-
-
 def _tensor_in(memory: GuardedMemory, like: Any) -> Any:
     raw = tvm_ffi.from_dlpack(memory.bytes, require_alignment=0, require_contiguous=True)
-    return raw._create_view(tuple(map(int, like.shape)), dtype=str(like.dtype))
+    return raw._create_view(*kind_of(like))

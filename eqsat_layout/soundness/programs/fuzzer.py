@@ -16,8 +16,8 @@ from typing import Any
 from eqsat_layout.soundness.programs.choices import Choices
 from eqsat_layout.soundness.programs.jobs import run_jobs
 from eqsat_layout.soundness.programs.outcomes import FAILED, ProgramReport, Progress
-from eqsat_layout.soundness.programs.trial import EXACTLY, Guarded, check, program_of
-from eqsat_layout.targets.registry import target as target_of
+from eqsat_layout.soundness.programs.trial import check, program_of
+from eqsat_layout.soundness.programs.tried import tried_for
 
 
 def fuzz_programs(
@@ -40,11 +40,9 @@ def fuzz_programs(
     ``exact``: they are compiled for this CPU with ``approx=False``, and run on NaN, infinities and integers' ends, too.
     A process that dies or hangs is a failure of the program that it was at, and another one takes its place.
     """
-    if target is not None:
-        target_of(target)
+    tried = tried_for(target, exact=exact, guarded=guarded)
     if seconds is None and cases is None:
         cases = 100
-    tried = Guarded(target or "llvm") if guarded else EXACTLY if exact else target
     return run_jobs(seconds, cases, seed, jobs, on_progress, tuple(rules), tried)
 
 
@@ -58,9 +56,7 @@ def main(given: Sequence[str]) -> int:
     options = parser.parse_args(given)
     is_json = options.target is not None and options.target.startswith("{")
     given_target = json.loads(options.target) if is_json else options.target
-    target: Any = EXACTLY if options.exact else given_target
-    if options.guarded:
-        target = Guarded(given_target or "llvm")
+    target = tried_for(given_target, exact=options.exact, guarded=options.guarded)
     failed = False
     for seed in options.seeds:
         outcome = check(Choices.of_seed(seed), seed, target=target)

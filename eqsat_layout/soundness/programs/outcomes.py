@@ -5,12 +5,12 @@ In: what the trial of a program found. Out: a :class:`ProgramReport`, which prin
 
 from __future__ import annotations
 
-import json
-import shlex
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
+
+from eqsat_layout.soundness.programs.tried import said
 
 SAME, UNCHANGED, NOISY, REFUSED, UNRUN, FAILED = "same", "unchanged", "noisy", "refused", "unrun", "failed"
 """What may come of a program: compared and the same; given back as it was; different by rounding that the program
@@ -49,17 +49,10 @@ class ProgramFailure:
     @property
     def command(self) -> str:
         """What shows the failure again, before it was made smaller."""
-        target = getattr(self.target, "target", self.target)
-        named = "" if target is None else f" --target {shlex.quote(_said(target))}"
-        named += " --guarded" if target is not self.target else ""
-        return f"python -m eqsat_layout.soundness.programs.fuzzer {self.seed}{named}"
+        return f"python -m eqsat_layout.soundness.programs.fuzzer {self.seed}{said(self.target)}"
 
     def __str__(self) -> str:
         return f"{self.why}: {self.text}\nseed {self.seed}: {self.command}\n{self.program}"
-
-
-def _said(target: Any) -> str:
-    return target if isinstance(target, str) else json.dumps(target)
 
 
 @dataclass

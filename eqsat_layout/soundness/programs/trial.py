@@ -9,7 +9,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -38,8 +38,10 @@ from eqsat_layout.soundness.programs.compiled import compiled_difference
 from eqsat_layout.soundness.programs.generator import RandomProgram, make_program
 from eqsat_layout.soundness.programs.on_targets import TargetPair, running
 from eqsat_layout.soundness.programs.outcomes import FAILED, NOISY, REFUSED, SAME, UNCHANGED, UNRUN, ProgramOutcome
+from eqsat_layout.soundness.programs.tried import EXACTLY, Guarded, is_device
 from eqsat_layout.targets.cpu.target import CpuTarget
 from eqsat_layout.targets.opencl.host.device import HalfPrecisionError
+from eqsat_layout.targets.protocol import Target
 from eqsat_layout.targets.registry import target as target_of
 from eqsat_layout.validation.inputs import NORMAL, SPECIAL, WHOLE, Draw
 from eqsat_layout.validation.results import last_line, public_functions
@@ -54,22 +56,6 @@ BYTES_EVERY: Final = 4
 
 GUARDED_SIZES: Final = (1, 9, 17)
 """Values of symbolic sizes where operands are guarded: no multiples of a vector."""
-
-EXACTLY: Final = "approx=False"
-"""In the place of a target: programs are compiled for this CPU with ``approx=False``, beside TVM's own builds."""
-
-
-@dataclass(frozen=True)
-class Guarded:
-    """In the place of a target: programs are compiled for this one, a CPU's, and their kernels are called one by one
-    with operands between protected pages."""
-
-    target: Any
-
-
-def is_device(target: Any) -> bool:
-    """Programs are compiled for another target than this CPU."""
-    return target not in (None, EXACTLY)
 
 
 def is_of_bytes(seed: int) -> bool:
@@ -106,14 +92,17 @@ def check(
         return _finished(choices, None, clock, _raised("making the program", error))
     try:
         options = {**program.options, "rules": rules}
+        approx = options.get("approx", True)
+        if is_device(target) and seed % 2:  # half of the programs have the layouts that costs at random like best
+            options["cost_model"] = AdversarialCosts(seed)
         if target is None:
             found = _checked(program, seed, clock, partial(optimizer, **options))
         elif target == EXACTLY:
             found = _checked_exactly(program, seed, clock)
         elif isinstance(target, Guarded):
-            found = _checked_guarded(target.target, program, seed, clock, options)
+            found = _checked_guarded(target.cpu(approx=approx), program, seed, clock, options)
         else:
-            found = _checked_on(target, program, seed, clock, options)
+            found = _checked_on(target_of(target, approx=approx), program, seed, clock, options)
     except Exception as error:  # whatever optimize, TVM or the comparison meets
         found = _raised("checking the program", error)
     return _finished(choices, program, clock, found)
@@ -159,12 +148,8 @@ def _checked(program: RandomProgram, seed: int, clock: Clock, optimizer: Optimiz
 
 
 def _checked_on(
-    target: Any, program: RandomProgram, seed: int, clock: Clock, options: dict[str, Any]
+    own: Target, program: RandomProgram, seed: int, clock: Clock, options: dict[str, Any]
 ) -> ProgramOutcome:
-    """Half of the programs have the layouts that costs at random like best."""
-    if seed % 2:
-        options["cost_model"] = AdversarialCosts(seed)
-    own = target_of(target, approx=options.get("approx", True))
     try:
         with clock.stage("compile"):
             executable = compile_program(program.module, own, **options)
@@ -202,13 +187,8 @@ def _checked_exactly(program: RandomProgram, seed: int, clock: Clock) -> Program
 
 
 def _checked_guarded(
-    target: Any, program: RandomProgram, seed: int, clock: Clock, options: dict[str, Any]
+    own: CpuTarget, program: RandomProgram, seed: int, clock: Clock, options: dict[str, Any]
 ) -> ProgramOutcome:
-    if seed % 2:
-        options["cost_model"] = AdversarialCosts(seed)
-    own = target_of(target, approx=options.get("approx", True))
-    if not isinstance(own, CpuTarget):
-        raise TargetError(f"operands are guarded on CPUs only, not for {own.name}")
     try:
         with clock.stage("compile"):
             executable = compile_program(program.module, own.at_any_address, **options)

@@ -20,15 +20,20 @@ _SHORT: Final = 16
 
 def unroll_short_bfloat16_stores() -> Any:
     """A pass."""
-    return primfunc_pass(
-        "UnrollShortStores", lambda func: func.with_body(structural_map(func.body, (tirx.For, _unrolled)))
-    )
+    return primfunc_pass("UnrollShortStores", lambda func: func.with_body(_changed(func.body)))
+
+
+def _changed(body: Any) -> Any:
+    """``body`` itself where nothing stores bfloat16, as in most kernels: it is looked through once only."""
+    return structural_map(body, (tirx.For, _unrolled)) if _stores_bfloat16(body) else body
 
 
 def _unrolled(loop: Any) -> Any:
     extent = as_int(loop.extent)
     if extent is None or extent >= _SHORT or loop.kind != tirx.ForKind.SERIAL or nodes_of(loop.body, tirx.For):
         return loop
-    if not any(str(store.buffer.dtype) == "bfloat16" for store in nodes_of(loop.body, tirx.BufferStore)):
-        return loop
-    return changed_loop(loop, kind=tirx.ForKind.UNROLLED)
+    return changed_loop(loop, kind=tirx.ForKind.UNROLLED) if _stores_bfloat16(loop.body) else loop
+
+
+def _stores_bfloat16(body: Any) -> bool:
+    return any(str(store.buffer.dtype) == "bfloat16" for store in nodes_of(body, tirx.BufferStore))

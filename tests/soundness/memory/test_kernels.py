@@ -12,11 +12,13 @@ from tvm.script import relax as R
 from tvm.script import tirx as T
 
 from eqsat_layout import compile as compiled
+from eqsat_layout.errors import TargetError
 from eqsat_layout.soundness.memory.kernels import memory_fault
 from eqsat_layout.soundness.memory.pages import GuardedMemory, PagePlace
 from eqsat_layout.soundness.programs.choices import Choices
 from eqsat_layout.soundness.programs.outcomes import SAME
-from eqsat_layout.soundness.programs.trial import Guarded, check
+from eqsat_layout.soundness.programs.trial import check
+from eqsat_layout.soundness.programs.tried import Guarded, said, tried_for
 from eqsat_layout.targets.registry import target
 
 
@@ -78,3 +80,14 @@ def test_bytes_beside_its_own_are_looked_at() -> None:
 @pytest.mark.parametrize("seed", [0, 3])
 def test_programs_are_fuzzed_so(seed: int) -> None:
     assert check(Choices.of_seed(seed), seed, target=Guarded("llvm")).kind == SAME
+
+
+def test_where_no_operands_can_be_guarded_is_said_before_a_program_is_tried() -> None:
+    with pytest.raises(TargetError, match="operands are guarded on CPUs only"):
+        tried_for({"kind": "cuda", "arch": "sm_90"}, guarded=True)
+
+
+@pytest.mark.parametrize("options", [{}, {"exact": True}, {"guarded": True}])
+def test_a_failure_names_the_command_that_shows_it(options: dict[str, bool]) -> None:
+    flags = said(tried_for(None, **options)).split()
+    assert [flag for flag in flags if flag not in ("--target", "llvm")] == [f"--{name}" for name in options]

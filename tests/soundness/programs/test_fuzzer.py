@@ -47,7 +47,8 @@ from eqsat_layout.soundness.programs.outcomes import (
     ProgramReport,
 )
 from eqsat_layout.soundness.programs.shrink import shrunk
-from eqsat_layout.soundness.programs.trial import EXACTLY, check
+from eqsat_layout.soundness.programs.trial import check
+from eqsat_layout.soundness.programs.tried import EXACTLY
 from eqsat_layout.soundness.rules.ops import stays_inside, usual_call
 from eqsat_layout.soundness.rules.schema import drawn
 from eqsat_layout.tir.structural import nodes_of

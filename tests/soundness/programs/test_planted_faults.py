@@ -21,7 +21,8 @@ from eqsat_layout.soundness.programs import trial
 from eqsat_layout.soundness.programs.choices import Choices
 from eqsat_layout.soundness.programs.generator import RandomProgram
 from eqsat_layout.soundness.programs.outcomes import FAILED
-from eqsat_layout.soundness.programs.trial import EXACTLY, THREADS_EVERY, check, program_of
+from eqsat_layout.soundness.programs.trial import THREADS_EVERY, check, program_of
+from eqsat_layout.soundness.programs.tried import EXACTLY
 from eqsat_layout.targets.registry import target as target_of
 
 MOST = 3000
