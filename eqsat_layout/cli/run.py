@@ -108,7 +108,8 @@ def _loaded(path: Path) -> Array:
     try:
         if path.exists() and not path.is_file():
             raise OSError(0, "Is a directory" if path.is_dir() else "a pipe or a device")
-        array: Any = np.load(path, allow_pickle=False)
+        with path.open("rb") as file:  # np.load leaves the file of an archive open, and that of a torn one too
+            array: Any = np.load(file, allow_pickle=False)
     except MemoryError as error:
         raise InputError(f"{path}: says that it is larger than memory") from error
     except (OSError, ValueError, TypeError, EOFError, TokenError, BadZipFile) as error:

@@ -8,6 +8,7 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+import psutil
 import pytest
 from tvm.script import ir as I
 from tvm.script import relax as R
@@ -101,6 +102,15 @@ def test_run_makes_inputs_of_the_asked_sizes(library: Path) -> None:
     assert "float32 (7, 4)" in first
     assert "random" in first
     assert first.splitlines()[-2:] != second.splitlines()[-2:]
+
+
+def test_an_input_that_is_refused_is_closed(library: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "several.npz", x=np.zeros(2))
+    (tmp_path / "torn.npz").write_bytes((tmp_path / "several.npz").read_bytes()[:40])
+    for path in (tmp_path / "several.npz", tmp_path / "torn.npz"):
+        result = call("run", library, "--input", f"x={path}")  # its exception holds the frames that opened the file
+        assert result.exit_code == 2
+        assert all(open_file.path != str(path) for open_file in psutil.Process().open_files())
 
 
 def test_run_compiles_a_model_and_says_what_does_not_fit(model: Path, library: Path, tmp_path: Path) -> None:
