@@ -164,6 +164,7 @@ def _roles_of(block: Block, data: Access, x: OperandSource, out: list[int], weig
     grouped = {axis: found for axis, index in enumerate(data.indices) if (found := _group(block, index)) is not None}
     plain |= {variable: axis for axis, (variable, _) in grouped.items()}
     slides = {axis: pair for axis, index in enumerate(data.indices) if (pair := _window(block, index)) is not None}
+    slides |= _windows_of_one_place(block, data, x, out, weights, {position for position, _, _, _ in slides.values()})
     strided = {axis: step for axis, index in enumerate(data.indices) if (step := _stride(block, index)) is not None}
     plain |= {variable: axis for axis, (variable, _) in strided.items()}
     axes = {variable: axis for variable, axis in plain.items() if variable is not None}
@@ -176,7 +177,8 @@ def _roles_of(block: Block, data: Access, x: OperandSource, out: list[int], weig
             batch.remove(v)
             _, stride = strided.get(axes[v], (v, 1))
             slides[axes[v]] = (v, stride, unit, 1)
-    inputs = [v for v in axes if v in weights and v not in out and v not in units]
+    over_windows = {window for _, _, window, _ in slides.values()}
+    inputs = [v for v in axes if v in weights and v not in out and v not in over_windows]
     outputs = [v for v in weights if v in out and v not in axes]
     if not (len(batch) == len(inputs) == len(outputs) == 1 and len(slides) == count) or axes[batch[0]] in strided:
         return None
@@ -185,6 +187,27 @@ def _roles_of(block: Block, data: Access, x: OperandSource, out: list[int], weig
         return None
     groups = next((count for _, count in grouped.values()), 1)
     return _Roles(batch[0], inputs[0], outputs[0], axes, sorted(slides), windows, groups)
+
+
+def _windows_of_one_place(
+    block: Block, data: Access, x: OperandSource, out: list[int], weights: list[int], positions: set[int]
+) -> dict[int, tuple[int, int, int, int]]:
+    """As :func:`_window`, by axis of the data, for windows that stand at one place: only the window moves the index.
+
+    What is added up along any axis may be called a window then, or the channels: those are without a border, and many.
+    """
+    read = data.iters | positions | set(weights)
+    places = [v for v in out if v not in read and block.extents[v] == 1]
+    found: list[tuple[int, int, int]] = []
+    for axis, index in enumerate(data.indices):
+        if isinstance(index, Affine) and not index.constant and len(index.terms) == 1:
+            (term,) = index.terms
+            is_whole = term.stride == 1 and term.extent == block.extents[term.iter] and term.weight > 0
+            if is_whole and term.iter in weights and not block.is_spatial(term.iter):
+                found.append((axis, term.iter, term.weight))
+    found.sort(key=lambda one: (x.axes[one[0]].is_plain and one[2] == 1, block.extents[one[1]], -one[0]))
+    chosen = sorted(found[: len(places)])
+    return {axis: (place, 1, window, step) for place, (axis, window, step) in zip(places, chosen, strict=False)}
 
 
 def _group(block: Block, index: object) -> tuple[int, int] | None:

@@ -88,8 +88,10 @@ def _step(computation: Computation, block: Block) -> OperandSource | None:
     if inside is None:
         return None
     axes: dict[int, SourceAxis] = {}
+    moving = {variable for index in read.indices for variable in index.iters}
+    alone = iter([v for v, axis in written.items() if v not in moving and outer[axis] == 1])
     for axis, (index, size) in enumerate(zip(read.indices, inner, strict=True)):
-        (variable, *others) = index.iters or (None,)
+        (variable, *others) = index.iters or (next(alone, None) if size == 1 else None,)
         extent = outer[written[variable]] if variable in written and not others else None
         if variable is None or not isinstance(extent, int) or not isinstance(size, int):
             return None
@@ -119,7 +121,8 @@ def _axis(index: Index, axis: int, size: int, extent: int, places: Places) -> So
 def _elements(index: Index, places: Places) -> Any:
     """The values of an index of one variable; ``None`` where it is not understood."""
     if isinstance(index, Affine):
-        return index.constant + sum(t.weight * (places // t.stride % int(t.extent)) for t in index.terms)
+        terms = (t.weight * (places // t.stride % int(t.extent)) for t in index.terms)
+        return sum(terms, start=np.full_like(places, index.constant))
     return values_at(index.value, {index.iters[0]: places})
 
 
