@@ -6,10 +6,14 @@ In: a computation, its accesses and formats. Out: the variable that lanes run al
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
 
 from eqsat_layout.maps import Format
 from eqsat_layout.tir.affine import Affine
-from eqsat_layout.tir.computation import Access, Block, Computation, assumed_size
+from eqsat_layout.tir.computation import Access, Block, Computation, Index, assumed_size
+from eqsat_layout.tir.index_values import Points, values_at
 
 
 def format_of(computation: Computation, access: Access, formats: dict[int, Format | None]) -> Format | None:
@@ -54,6 +58,29 @@ def address_step(block: Block, read: Access, fmt: Format, variable: int, stride:
         else:
             reached.append(0)  # wherever it is, it stays there
     return _address(fmt, reached)  # it starts at 0, with all variables
+
+
+def reach(block: Block, read: Access, fmt: Format, variable: int, lanes: int) -> int | None:
+    """From the first to the last element that ``lanes`` neighbours read, in the middle of all; ``None`` where it can't
+    be told."""
+    middle = [assumed_size(extent) // 2 for extent in block.extents]
+    points = {v: np.array([at]) for v, at in enumerate(middle)}
+    points[variable] = np.arange(min(lanes, assumed_size(block.extents[variable]))) + middle[variable] // 2
+    reached = [_values(index, points) for index in read.indices]
+    if any(values is None for values in reached):
+        return None
+    along = np.broadcast_arrays(points[variable], *reached)[1:]
+    addresses = [_address(fmt, own) for own in zip(*(values.tolist() for values in along), strict=True)]
+    return max(addresses) - min(addresses) + 1
+
+
+def _values(index: Index, points: Points) -> Any:
+    """The index at all points; ``None`` where it is more than arithmetic of variables."""
+    if not isinstance(index, Affine):
+        return values_at(index.value, points)
+    terms = ((t.weight, points[t.iter] // t.stride, t.extent) for t in index.terms)
+    digits = (weight * (value % extent if isinstance(extent, int) and extent else value) for weight, value, extent in terms)
+    return sum(digits, start=np.int64(index.constant))
 
 
 def _value(index: Affine, variable: int, point: int) -> int:

@@ -168,7 +168,7 @@ class Roofline:
             if has_phases:
                 copied = sum(fmt.elements(self.symbolic_extent) for _, fmt in heavy.strided)
                 copied += _BORDER * sum(fmt.elements(self.symbolic_extent) for _, fmt in heavy.padded)
-            looked_up = heavy.block.iterations if heavy.is_looked_up else 0
+            looked_up = heavy.block.iterations * heavy.lookups(self._lanes(op))
         work = computation.flops * padded_work(computation, operands, results) / (self.flops * efficiency)
         return work + (self.phase or 0.0) * copied + self.gather * looked_up
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from eqsat_layout.cost.addresses import address_step, axis_of, format_of, lane_step, slides, variables_of
+from eqsat_layout.cost.addresses import address_step, axis_of, format_of, lane_step, reach, slides, variables_of
 from eqsat_layout.maps import Format
 from eqsat_layout.tir.affine import Affine
 from eqsat_layout.tir.computation import SYMBOL_SIZE, Access, Block, Computation, assumed_size
@@ -34,6 +34,8 @@ MOST_PHASES = 8
 """Elements that lanes may be apart for their windows' data to be copied so that they lie side by side."""
 _OVERLAPPED = 1.15
 """Times as many elements as there are, up to which a last vector begins earlier where no vector divides a row."""
+_PICKED = 2
+"""Vectors that elements are picked out of at once."""
 _GATHERED = 0.03
 """Share of peak where lanes are further apart: element by element, no tile of registers (measured: 1/37 to 1/40)."""
 _DOT = 0.3
@@ -89,7 +91,7 @@ class Heaviest:
                 share *= _ALONE if is_short and not self._is_shared(read, fmt, variable) else 1.0
                 continue
             if moved is None and not block.is_contraction:
-                continue  # its elements are looked up one by one, see is_looked_up
+                continue  # its elements are looked up one by one, see lookups
             if moved is None or self._moved(read, fmt, variable, stride, count - 1) != moved * (count - 1):
                 half = count // 2
                 in_halves = moved == 1 and self._moved(read, fmt, variable, stride, half - 1) == half - 1 > 0
@@ -104,13 +106,15 @@ class Heaviest:
         share *= _FAR if self._far else 1.0
         return max(dots, share * _IN_TILES if self.is_in_tiles else share)
 
-    @property
-    def is_looked_up(self) -> bool:
-        """Lanes lie where numbers say that are no sums of digits: those of a resize along its rows."""
+    def lookups(self, lanes: int) -> int:
+        """Elements that are looked up one by one for each of the result, since lanes lie where numbers say that are no
+        sums of digits; one for all that lie near each other, as those of a resize along its rows do."""
         if self.step is None or self.block.is_contraction:
-            return False
+            return 0
         variable, stride, _ = self.step
-        return any(self._moved(read, fmt, variable, stride, 1) is None for read, fmt in self.reads)
+        reads = [(read, fmt) for read, fmt in self.reads if self._moved(read, fmt, variable, stride, 1) is None]
+        far = [(reach(self.block, read, fmt, variable, lanes) or 0) > _PICKED * lanes for read, fmt in reads]
+        return max(sum(far), min(1, len(reads)))
 
     @cached_property
     def is_in_words(self) -> bool:

@@ -113,9 +113,9 @@ def test_what_is_looked_up_along_a_row_takes_a_lookup_each() -> None:
     assert found is not None
     heavy = heaviest(found, [Format.row_major((64, 64)), Format.row_major((64,))], [Format.row_major((64, 64))])
     assert heavy is not None
-    assert heavy.is_looked_up
+    assert heavy.lookups(16) == 1
     assert heavy.efficiency(16) == 1.0
     across = [Format.make(IndexMap.permutation((64, 64), (1, 0))), Format.row_major((64,))]
     turned = heaviest(found, across, [Format.make(IndexMap.permutation((64, 64), (1, 0)))])
     assert turned is not None
-    assert not turned.is_looked_up
+    assert turned.lookups(16) == 0
