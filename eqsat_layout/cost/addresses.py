@@ -12,7 +12,7 @@ import numpy as np
 
 from eqsat_layout.maps import Format
 from eqsat_layout.tir.affine import Affine
-from eqsat_layout.tir.computation import Access, Block, Computation, Index, assumed_size
+from eqsat_layout.tir.computation import Access, Block, Computation, Index, Opaque, assumed_size
 from eqsat_layout.tir.index_values import Points, values_at
 
 
@@ -54,18 +54,33 @@ def address_step(block: Block, read: Access, fmt: Format, variable: int, stride:
         if isinstance(index, Affine):
             reached.append(_value(index, variable, stride * steps))
         elif variable in index.iters:
-            return None
+            moved = _step_of(block, index, variable, stride, steps)
+            if moved is None:
+                return None
+            reached.append(moved)
         else:
             reached.append(0)  # wherever it is, it stays there
     return _address(fmt, reached)  # it starts at 0, with all variables
 
 
+def _step_of(block: Block, index: Opaque, variable: int, stride: int, steps: int) -> int | None:
+    """How far an index moves that is no sum of digits, in the middle of all; ``None`` where each step is another one,
+    or one back."""
+    points = _middle(block) | {variable: np.arange(0, steps + 1) * stride}
+    values = values_at(index.value, points)
+    each = set(np.diff(values).tolist()) if np.ndim(values) else set[int]()
+    return each.pop() * steps if len(each) == 1 and min(each) >= 0 else None
+
+
+def _middle(block: Block) -> dict[int, Any]:
+    return {v: np.array([assumed_size(extent) // 2]) for v, extent in enumerate(block.extents)}
+
+
 def reach(block: Block, read: Access, fmt: Format, variable: int, lanes: int) -> int | None:
     """From the first to the last element that ``lanes`` neighbours read, in the middle of all; ``None`` where it can't
     be told."""
-    middle = [assumed_size(extent) // 2 for extent in block.extents]
-    points = {v: np.array([at]) for v, at in enumerate(middle)}
-    points[variable] = np.arange(min(lanes, assumed_size(block.extents[variable]))) + middle[variable] // 2
+    points = _middle(block)
+    points[variable] = np.arange(min(lanes, assumed_size(block.extents[variable]))) + points[variable] // 2
     reached = [_values(index, points) for index in read.indices]
     if any(values is None for values in reached):
         return None

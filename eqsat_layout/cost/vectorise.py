@@ -106,13 +106,16 @@ class Heaviest:
         share *= _FAR if self._far else 1.0
         return max(dots, share * _IN_TILES if self.is_in_tiles else share)
 
-    def lookups(self, lanes: int) -> int:
+    def lookups(self, lanes: int) -> float:
         """Elements that are looked up one by one for each of the result, since lanes lie where numbers say that are no
-        sums of digits; one for all that lie near each other, as those of a resize along its rows do."""
+        sums of digits; one for all that lie near each other, as those of a resize along its rows do. Of rows too short
+        for vectors, with another place to read at after each, the pieces that are one load."""
         if self.step is None or self.block.is_contraction:
             return 0
-        variable, stride, _ = self.step
+        variable, stride, extent = self.step
         reads = [(read, fmt) for read, fmt in self.reads if self._moved(read, fmt, variable, stride, 1) is None]
+        if not reads and max(extent, self.run) < lanes:
+            return len(self.reads) / (self.run & -self.run)
         far = [(reach(self.block, read, fmt, variable, lanes) or 0) > _PICKED * lanes for read, fmt in reads]
         return max(sum(far), min(1, len(reads)))
 
