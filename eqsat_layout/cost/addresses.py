@@ -93,9 +93,11 @@ def _values(index: Index, points: Points) -> Any:
     """The index at all points; ``None`` where it is more than arithmetic of variables."""
     if not isinstance(index, Affine):
         return values_at(index.value, points)
-    terms = ((t.weight, points[t.iter] // t.stride, t.extent) for t in index.terms)
-    digits = (weight * (value % extent if isinstance(extent, int) and extent else value) for weight, value, extent in terms)
-    return sum(digits, start=np.int64(index.constant))
+    total: Any = np.int64(index.constant)
+    for weight, axis, stride, extent in index.terms:
+        digit = points[axis] // stride
+        total = total + weight * (digit % extent if isinstance(extent, int) and extent else digit)
+    return total
 
 
 def _value(index: Affine, variable: int, point: int) -> int:

@@ -162,7 +162,7 @@ class Roofline:
             if heavy is None or heavy.run >= self._lanes(op):
                 return 0.0
             return self.gather * computation.iterations / heavy.run
-        has_phases, efficiency, copied, looked_up = self.phase is not None, 1.0, 0.0, 0
+        has_phases, efficiency, copied, looked_up = self.phase is not None, 1.0, 0.0, 0.0
         if heavy is not None:
             efficiency = heavy.efficiency(self._lanes(op), sliding=self.sliding, in_phases=has_phases)
             if has_phases:

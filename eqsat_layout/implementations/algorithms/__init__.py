@@ -23,6 +23,7 @@ from eqsat_layout.implementations.algorithms.transposed import (
     why_not_in_planes,
     why_not_transposed,
 )
+from eqsat_layout.implementations.algorithms.upright import upright, why_not_upright
 from eqsat_layout.implementations.algorithms.winograd import why_not_winograd, winograd, winograd_growth
 from eqsat_layout.tir.computation import Computation
 
@@ -91,6 +92,7 @@ ALGORITHMS: Final = (
     _winograd(2, 7),
     Algorithm("im2col", False, im2col, reason=why_not_im2col),
     Algorithm("subsampled", False, subsampled, widens=True, reason=why_not_subsampled),
+    Algorithm("upright", False, upright, widens=True, reason=why_not_upright),
     Algorithm("transposed", True, transposed, widens=True, reason=why_not_transposed),
     Algorithm("transposed in planes", True, transposed_in_planes, widens=True, reason=why_not_in_planes),
     Algorithm("col2im", True, col2im, widens=True, reason=why_not_col2im),

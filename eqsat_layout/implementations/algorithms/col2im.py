@@ -45,8 +45,8 @@ def col2im(conv: Convolution) -> tvm.IRModule | None:
 
 def why_not_col2im(conv: Convolution) -> str | None:
     """Why it has none; None where it has."""
-    if not conv.is_transposed:
-        return "it is not a transposed convolution"
+    if not (conv.is_stretched or any(conv.flipped)):
+        return "it is no transposed convolution"
     if {*conv.strides, *conv.dilation} != {1}:
         return f"its strides are {conv.strides} and its dilation {conv.dilation}, not 1"
     if len(set(conv.factors)) > 1:
@@ -84,14 +84,14 @@ class _Meeting:
 
     def _product(self, products: te.Tensor, n: Any, at: Sequence[Any], o: Any, steps: Sequence[int]) -> Any:
         """The ``steps``-th of those that meet there; 0 where there are fewer."""
-        conv, elements, own, inside = self._conv, [], [], []
+        conv, elements, taps, inside = self._conv, [], [], []
         for axis, (place, step) in enumerate(zip(at, steps, strict=True)):
             element, tap = self._meet(axis, place, step)
             size, window = conv.size[axis], conv.windows[axis]
             inside += [element >= 0, element < size, tap >= 0, tap < window]
             elements.append(element)
-            own.append(window - 1 - tap if conv.flipped[axis] else tap)
-        value = products(n, _flat(elements, conv.size), _flat((*own, o), (*conv.windows, conv.channels[1])))
+            taps.append(tap)
+        value = products(n, _flat(elements, conv.size), _flat((*taps, o), (*conv.windows, conv.channels[1])))
         return tirx.if_then_else(tirx.all(*inside), value, tirx.const(0, conv.dtype))
 
     def _meet(self, axis: int, place: Any, step: int) -> tuple[Any, Any]:

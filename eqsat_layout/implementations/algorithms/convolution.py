@@ -15,6 +15,9 @@ from eqsat_layout.tir.computation import Access, Block, Computation, Value
 
 Axes = tuple[int, ...]
 
+STRETCHED: Final = "it is a transposed convolution with strides"
+"""Why what is for others is not offered."""
+
 _MOST_WINDOWS: Final = 3
 _CAST: Final = "Cast"
 
@@ -56,9 +59,9 @@ class Convolution:
         return self.factors != (self.dtype, self.dtype)
 
     @property
-    def is_transposed(self) -> bool:
-        """There is more to it than padding, strides and dilation."""
-        return any(stretch != 1 for stretch in self.stretches) or any(self.flipped)
+    def is_stretched(self) -> bool:
+        """There are zeros between the elements of its data."""
+        return set(self.stretches) != {1}
 
 
 def convolution_of(computation: Computation) -> Convolution | None:

@@ -23,14 +23,28 @@ def ordered_by(axes: Sequence[int], values: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def module_of(conv: Convolution, compute: Callable[[relax.BlockBuilder, Any, Any], Any]) -> tvm.IRModule:
-    """``main(data, kernel)`` in the op's own operand order and layouts; ``compute`` emits it and gives the result."""
+    """``main(data, kernel)`` in the op's own operand order and layouts; ``compute`` emits it and gives the result.
+
+    It is given a kernel whose windows begin at their beginning, also where those of the op are flipped.
+    """
     builder = relax.BlockBuilder()
     data, kernel, params = _operands(conv)
     with builder.function("main", params):
         with builder.dataflow():
+            if any(conv.flipped):
+                kernel = builder.emit_te(lambda k: _upright(k, conv), kernel, primfunc_name_hint="upright_kernel")
             result = builder.emit_output(compute(builder, data, kernel))
         builder.emit_func_output(result)
     return builder.get()
+
+
+def _upright(kernel: te.Tensor, conv: Convolution) -> te.Tensor:
+    def element(*indices: Any) -> Any:
+        o, i, *window = (indices[axis] for axis in conv.kernel)
+        own = [w - 1 - u if f else u for u, w, f in zip(window, conv.windows, conv.flipped, strict=True)]
+        return kernel(*ordered_by(conv.kernel, (o, i, *own)))
+
+    return te.compute(kernel.shape, element, name="upright_kernel")
 
 
 def _operands(conv: Convolution) -> tuple[Any, Any, list[Any]]:
@@ -74,3 +88,18 @@ def met(conv: Convolution, places: Sequence[Any], taps: Sequence[Any]) -> list[A
 def multiplied(conv: Convolution, data: Any, weight: Any) -> Any:
     """Two elements, as the op multiplies them."""
     return data.astype(conv.dtype) * weight.astype(conv.dtype)
+
+
+def convolved(data: te.Tensor, kernel: te.Tensor, *, conv: Convolution, name: str) -> te.Tensor:
+    """The convolution as it is defined, its windows upright."""
+    before, after = zip(*conv.padding, strict=True)
+    around = padded(data, conv, before, after, f"{name}_pad")
+    c, taps = te.reduce_axis((0, conv.channels[0]), "c"), window_axes(conv)
+
+    def element(*indices: Any) -> Any:
+        n, o, *places = (indices[axis] for axis in conv.result)
+        value = around(*ordered_by(conv.data, (n, c, *met(conv, places, taps))))
+        return te.sum(multiplied(conv, value, kernel(*ordered_by(conv.kernel, (o, c, *taps)))), axis=[c, *taps])
+
+    shape = ordered_by(conv.result, (conv.batch, conv.channels[1], *conv.out_size))
+    return te.compute(shape, element, name=name)

@@ -13,7 +13,7 @@ from typing import Any
 import tvm
 from tvm import relax, te, tirx, topi
 
-from eqsat_layout.implementations.algorithms.convolution import Convolution
+from eqsat_layout.implementations.algorithms.convolution import STRETCHED, Convolution
 from eqsat_layout.implementations.algorithms.graphs import met, module_of, multiplied, ordered_by, window_axes
 
 
@@ -24,7 +24,7 @@ def grouped(conv: Convolution) -> tvm.IRModule | None:
 
 def why_not_grouped(conv: Convolution) -> str | None:
     """Why its groups don't get an axis; None where they do."""
-    return "it is a transposed convolution" if conv.is_transposed else None
+    return STRETCHED if conv.is_stretched else None
 
 
 def merged(conv: Convolution, outputs: int) -> tvm.IRModule | None:
@@ -37,8 +37,8 @@ def merged(conv: Convolution, outputs: int) -> tvm.IRModule | None:
 
 def why_not_merged(conv: Convolution, outputs: int) -> str | None:
     """Why groups don't become some of so many ``outputs``; None where they do."""
-    if conv.is_transposed:
-        return "it is a transposed convolution"
+    if conv.is_stretched:
+        return STRETCHED
     own = _outputs(conv)
     count, rest = divmod(outputs, own)
     if rest or count < 2:

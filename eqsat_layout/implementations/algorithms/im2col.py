@@ -12,7 +12,7 @@ from typing import Any
 import tvm
 from tvm import relax, te
 
-from eqsat_layout.implementations.algorithms.convolution import Convolution
+from eqsat_layout.implementations.algorithms.convolution import STRETCHED, Convolution
 from eqsat_layout.implementations.algorithms.graphs import in_result_order, met, module_of, ordered_by, padded
 
 
@@ -37,8 +37,8 @@ def im2col(conv: Convolution) -> tvm.IRModule | None:
 
 def why_not_im2col(conv: Convolution) -> str | None:
     """Why it has none; None where it has."""
-    if conv.is_transposed:
-        return "it is a transposed convolution"
+    if conv.is_stretched:
+        return STRETCHED
     return "its kernel has one element" if math.prod(conv.windows) == 1 else None
 
 

@@ -8,13 +8,14 @@ product where no axis has a window. The same products are added up in the same o
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import tvm
-from tvm import relax, te
+from tvm import relax
 
-from eqsat_layout.implementations.algorithms.convolution import Axes, Convolution
-from eqsat_layout.implementations.algorithms.graphs import met, module_of, multiplied, ordered_by, padded, window_axes
+from eqsat_layout.implementations.algorithms.convolution import STRETCHED, Axes, Convolution
+from eqsat_layout.implementations.algorithms.graphs import convolved, module_of
 
 
 def subsampled(conv: Convolution) -> tvm.IRModule | None:
@@ -32,32 +33,20 @@ def subsampled(conv: Convolution) -> tvm.IRModule | None:
         steps = [conv.strides[axis] for axis in sliced]
         ends = [(read[axis] - 1) * conv.strides[axis] + 1 for axis in sliced]
         taken = builder.emit(relax.op.strided_slice(data, axes, [0] * len(axes), ends, steps))
-        return builder.emit_te(lambda x, k: _product(x, k, rest), taken, kernel, primfunc_name_hint="subsampled")
+        return builder.emit_te(
+            partial(convolved, conv=rest, name="subsampled"), taken, kernel, primfunc_name_hint="subsampled"
+        )
 
     return module_of(conv, compute)
 
 
 def why_not_subsampled(conv: Convolution) -> str | None:
     """Why it has none; None where it has."""
-    if conv.is_transposed:
-        return "it is a transposed convolution"
+    if conv.is_stretched:
+        return STRETCHED
     return None if _sliced_axes(conv) else "it has no axis with a stride and without a window"
 
 
 def _sliced_axes(conv: Convolution) -> Axes:
     axes = enumerate(zip(conv.windows, conv.strides, conv.padding, strict=True))
     return tuple(axis for axis, (window, stride, around) in axes if window == 1 and stride > 1 and not any(around))
-
-
-def _product(data: te.Tensor, kernel: te.Tensor, conv: Convolution) -> te.Tensor:
-    before, after = zip(*conv.padding, strict=True)
-    around = padded(data, conv, before, after, "subsampled_pad")
-    c, taps = te.reduce_axis((0, conv.channels[0]), "c"), window_axes(conv)
-
-    def element(*indices: Any) -> Any:
-        n, o, *places = (indices[axis] for axis in conv.result)
-        value = around(*ordered_by(conv.data, (n, c, *met(conv, places, taps))))
-        return te.sum(multiplied(conv, value, kernel(*ordered_by(conv.kernel, (o, c, *taps)))), axis=[c, *taps])
-
-    shape = ordered_by(conv.result, (conv.batch, conv.channels[1], *conv.out_size))
-    return te.compute(shape, element, name="subsampled")

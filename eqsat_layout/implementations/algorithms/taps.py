@@ -18,7 +18,7 @@ from typing import Any, Final
 import tvm
 from tvm import relax, te, tirx
 
-from eqsat_layout.implementations.algorithms.convolution import Convolution
+from eqsat_layout.implementations.algorithms.convolution import STRETCHED, Convolution
 from eqsat_layout.implementations.algorithms.graphs import module_of, ordered_by
 
 _MOST_OF_DATA: Final = 0.5
@@ -67,8 +67,8 @@ def taps_apart(conv: Convolution) -> tvm.IRModule | None:
 
 def why_not_taps_apart(conv: Convolution) -> str | None:
     """Why its taps stay together; None where they don't."""
-    if set(conv.stretches) != {1}:
-        return "it is a transposed convolution with strides"
+    if conv.is_stretched:
+        return STRETCHED
     taps = list(_taps(conv))
     if not 0 < len(taps) <= _MOST_TAPS:
         return f"{len(taps)} elements of its window read data and not only padding; it is for 1 to {_MOST_TAPS}"
@@ -101,11 +101,9 @@ def _weights(kernel: te.Tensor, *, tap: _Tap, conv: Convolution) -> te.Tensor:
     """The kernel with windows of this one element."""
     shape = ordered_by(conv.kernel, (conv.channels[1], conv.channels[0], *(1 for _ in tap.window)))
 
-    own = [w - 1 - u if f else u for u, w, f in zip(tap.window, conv.windows, conv.flipped, strict=True)]
-
     def element(*indices: Any) -> Any:
         o, i, *_ = (indices[axis] for axis in conv.kernel)
-        return kernel(*ordered_by(conv.kernel, (o, i, *own)))
+        return kernel(*ordered_by(conv.kernel, (o, i, *tap.window)))
 
     return te.compute(shape, element, name="tap_kernel")
 

@@ -50,7 +50,7 @@ def _module(conv: Convolution, stages: _TransposedStages) -> tvm.IRModule:
 
 def why_not_transposed(conv: Convolution) -> str | None:
     """Why it has none; None where it has."""
-    if set(conv.stretches) == {1}:
+    if not conv.is_stretched:
         return "it is not a transposed convolution with strides"
     if {*conv.strides, *conv.dilation} != {1}:
         return f"its strides are {conv.strides} and its dilation {conv.dilation}, not 1"
@@ -98,8 +98,7 @@ class _TransposedStages:
                 self._first(axis, place) + step * conv.stretches[axis] for axis, (place, step) in enumerate(pairs)
             ]
             inside = [n < w for n, w in zip(window_index, conv.windows, strict=True)]
-            own = [w - 1 - n if f else n for n, w, f in zip(window_index, conv.windows, conv.flipped, strict=True)]
-            value = kernel(*ordered_by(conv.kernel, (o, i, *own)))
+            value = kernel(*ordered_by(conv.kernel, (o, i, *window_index)))
             return tirx.if_then_else(tirx.all(*inside), value, tirx.const(0, conv.factors[1]))
 
         shape = (*conv.stretches, *self._count, *conv.channels)

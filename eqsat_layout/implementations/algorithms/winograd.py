@@ -19,7 +19,7 @@ import numpy.typing as npt
 import tvm
 from tvm import relax, te
 
-from eqsat_layout.implementations.algorithms.convolution import Convolution
+from eqsat_layout.implementations.algorithms.convolution import STRETCHED, Convolution
 from eqsat_layout.implementations.algorithms.graphs import module_of, ordered_by, padded
 
 Matrix = npt.NDArray[np.float32]
@@ -60,8 +60,8 @@ def why_not_winograd(conv: Convolution, tile: int, window: int) -> str | None:
     """Why there is no F(tile, window) of it; None where there is: for float32 and a few channels, with windows of this
     length along :func:`transformed_axes`, and neither strides nor dilation there."""
     axes = transformed_axes(conv)
-    if conv.is_transposed:
-        return "it is a transposed convolution"
+    if conv.is_stretched:
+        return STRETCHED
     if any(conv.strides[axis] != 1 or conv.dilation[axis] != 1 for axis in axes):
         return f"its strides are {conv.strides} and its dilation {conv.dilation}, not 1"
     if {conv.windows[axis] for axis in axes} - {1} != {window}:

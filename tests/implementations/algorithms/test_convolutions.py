@@ -204,10 +204,16 @@ def test_transposed_convolutions_of_any_shape(axes: Any, data: Any) -> None:
     call, params = called_transposed((2, 3, *size), (3, 5, *window), **attrs)
     if min(int(e) for e in call.ty.shape) < 1:
         return
-    for name in ("transposed", "transposed in planes", "col2im", "taps apart"):
-        (own,) = [a for a in ALGORITHMS if a.name == name]
+    for own in ALGORITHMS:
         found = error(call, params, own)
-        assert found is None or found < 1e-5, name
+        assert found is None or found < 3e-5, own.name
+
+
+def test_a_transposed_convolution_without_strides_is_a_convolution() -> None:
+    """It was offered no algorithm of these, and took 1.08 times as long as the better peer, .63 now."""
+    call, _ = called_transposed((1, 8, 9, 14), (8, 12, 3, 3), padding=[1, 1])
+    offered = {a.name for a in ALGORITHMS if a.of(recognised(call)) is not None}
+    assert offered == {"winograd F(2,3)", "winograd F(4,3)", "im2col", "upright", "col2im"}
 
 
 def test_a_transposed_convolution_to_few_channels_has_vectors_along_rows() -> None:
