@@ -19,7 +19,10 @@ from eqsat_layout.graph.legalize import legalize
 from eqsat_layout.soundness.oracle.tir_interpreter import Interpreter, InterpreterError, Masked
 
 Value = Any
-"""An array, a shape (a tuple of numbers in a :class:`Shape`), or a list of values for a tuple."""
+"""An array, a shape (a tuple of numbers in a :class:`Shape`), or a list of values for a tuple.
+
+Arrays have worlds in front, or one for what is the same in all of them; shapes are those of one world.
+"""
 
 
 class NotInterpretable(EqsatError):
@@ -36,7 +39,23 @@ def run_function(mod: Any, name: str, inputs: Sequence[Value]) -> Value:
     ``inputs`` are arrays, lists or tuples of them for tuples, and tuples of numbers for shapes. Raises
     :class:`NotInterpretable` for what is no PrimFunc, and for inputs or casts whose sizes contradict each other.
     """
-    return RelaxInterpreter(legalize(mod)).call(name, inputs)
+    legal = legalize(mod)
+    worlds = [_in_a_world(param.ty, value) for param, value in zip(legal[name].params, inputs, strict=True)]
+    return _alone(RelaxInterpreter(legal).call(name, worlds))
+
+
+def _in_a_world(ty: Any, value: Value) -> Value:
+    """A value without worlds as one of one world."""
+    if isinstance(ty, relax.TupleType):
+        return [_in_a_world(field, part) for field, part in zip(ty.fields, value, strict=True)]
+    return np.asarray(value)[None] if isinstance(ty, relax.TensorType) else value
+
+
+def _alone(value: Value) -> Value:
+    """What a value of one world is there."""
+    if isinstance(value, list):
+        return [_alone(part) for part in value]
+    return np.asarray(value[0]) if isinstance(value, np.ndarray) else value
 
 
 class RelaxInterpreter:
@@ -52,7 +71,7 @@ class RelaxInterpreter:
         return sum(kernel.work for kernel in self._kernels.values())
 
     def call(self, name: str, inputs: Sequence[Value]) -> Value:
-        """See :func:`run_function`."""
+        """See :func:`run_function`; in all worlds at once."""
         function = self._mod[name]
         scope: dict[Any, Value] = {}
         sizes: dict[Any, int] = {}
@@ -73,12 +92,14 @@ class RelaxInterpreter:
         if kind is relax.ShapeExpr:
             return Shape(_size(e, sizes) for e in expr.values)
         if kind is relax.If:
-            condition = self._value(expr.cond, scope, sizes)
-            return self._value(expr.true_branch if bool(condition) else expr.false_branch, dict(scope), sizes)
+            conditions = np.unique(self._value(expr.cond, scope, sizes))
+            if len(conditions) > 1:
+                raise NotInterpretable("a condition differs between worlds")
+            return self._value(expr.true_branch if conditions[0] else expr.false_branch, dict(scope), sizes)
         if type(expr.ty) is tvm.ir.PrimType and kind is not tvm.ir.Call:
             return _size(expr, sizes)
         if hasattr(expr, "value") and hasattr(expr.value, "numpy"):
-            return expr.value.numpy()
+            return expr.value.numpy()[None]
         if kind is tvm.ir.Call:
             return self._call(expr, scope, sizes)
         raise NotInterpretable(f"no words for {kind.__name__}")
@@ -97,7 +118,7 @@ class RelaxInterpreter:
         if name in ("relax.call_tir", "relax.call_tir_inplace"):
             return self._call_tir(call, scope, sizes)
         if name == "relax.shape_of":
-            return Shape(np.shape(self._value(call.args[0], scope, sizes)))
+            return Shape(np.shape(self._value(call.args[0], scope, sizes))[1:])
         raise NotInterpretable(f"{name} is no PrimFunc after legalisation")
 
     def _call_tir(self, call: Any, scope: dict[Any, Value], sizes: dict[Any, int]) -> Value:
@@ -105,23 +126,28 @@ class RelaxInterpreter:
         kernel = self._kernels.get(call.args[0])
         if kernel is None:
             kernel = self._kernels[call.args[0]] = Interpreter(func)
-        operands: list[Masked] = []
+        operands: list[Any] = []
         names: dict[str, int] = {}
         for param, argument in zip(func.params, self._value(call.args[1], scope, sizes), strict=False):
             if type(param.ty) is tirx.BufferType:
-                operands.append(Masked.of(np.asarray(argument)[None]))
+                operands.append(argument)
             else:
                 names[str(param.name)] = int(argument)
         in_place = [int(i) for i in getattr(call.attrs, "inplace_indices", ())]
         try:
             known = names if in_place else {**_sizes_of(call, func, sizes), **names}
-            tensors = kernel.run_in_place(operands, known)
+            tensors = kernel.run_in_place(_in_the_same_worlds(operands), known)
         except InterpreterError as error:
             raise NotInterpretable(str(error)) from error
         fresh = iter(tensors[len(operands) :])
         chosen = [tensors[i] if i >= 0 else next(fresh) for i in in_place] if in_place else list(fresh)
-        results = [np.asarray(tensor.values[0]) for tensor in chosen]
+        results = [tensor.values for tensor in chosen]
         return results if isinstance(call.ty_args[0], relax.TupleType) else results[0]
+
+
+def _in_the_same_worlds(arrays: Sequence[Any]) -> list[Masked]:
+    worlds = max(map(len, arrays), default=1)
+    return [Masked.of(np.broadcast_to(array, (worlds, *array.shape[1:]))) for array in arrays]
 
 
 def _sizes_of(call: Any, func: Any, sizes: Mapping[Any, int]) -> dict[str, int]:
@@ -152,7 +178,7 @@ def _typed(ty: Any, value: Value, sizes: dict[Any, int]) -> Value:
         value = Shape(int(n) for n in value)
         extents, actual = ty.values, tuple(value)
     elif isinstance(ty, relax.TensorType):
-        extents, actual = getattr(ty.shape, "values", None), np.shape(value)
+        extents, actual = getattr(ty.shape, "values", None), np.shape(value)[1:]
     else:
         return value
     if extents is None:

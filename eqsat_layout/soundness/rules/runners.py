@@ -126,16 +126,14 @@ class LegalisedOp:
         return self._interpreter.work
 
     def run(self, operands: Sequence[Masked]) -> list[Masked]:
-        """Its results, one world after the other."""
+        """Its results, all worlds at once."""
+        worlds = len(operands[0].values)
         try:
-            worlds = [self._run_world([o.values[w] for o in operands]) for w in range(len(operands[0].values))]
+            result = self._interpreter.call("main", [o.values for o in operands])
         except NotInterpretable as error:
             raise InterpreterError(str(error)) from error
-        return [Masked.of(np.stack(results)) for results in zip(*worlds, strict=True)]
-
-    def _run_world(self, operands: Sequence[Any]) -> list[Any]:
-        result = self._interpreter.call("main", operands)
-        return result if isinstance(result, list) else [result]
+        results = result if isinstance(result, list) else [result]
+        return [Masked.of(np.broadcast_to(one, (worlds, *one.shape[1:]))) for one in results]
 
 
 def sorts(func: Any) -> bool:

@@ -15,7 +15,8 @@ from tvm.script import ir as I
 from tvm.script import relax as RS
 from tvm.script import tirx as T
 
-from eqsat_layout.soundness.oracle.relax_interpreter import NotInterpretable, run_function
+from eqsat_layout.graph.legalize import legalize
+from eqsat_layout.soundness.oracle.relax_interpreter import NotInterpretable, RelaxInterpreter, run_function
 
 
 def assert_as_llvm(mod: Any, *shapes: tuple[int, ...]) -> None:
@@ -209,3 +210,26 @@ class Ramp:
 
 def test_the_type_of_a_result_says_how_large_it_is() -> None:
     assert run_function(Ramp, "main", [ones(3)]).tolist() == [0, 1, 2, 3]
+
+
+def test_worlds_run_together_with_the_numbers_of_each() -> None:
+    """The constant is the same in all of them."""
+
+    def body(builder: Any, x: Any) -> Any:
+        y = builder.emit(R.add(x, relax.const(np.arange(3, dtype="float32"))))
+        return builder.emit(R.nn.softmax(y)), builder.emit(R.sum(R.permute_dims(x), axis=[1]))
+
+    mod = legalize(program(body, (2, 3)))
+    inputs = np.random.default_rng(0).standard_normal((4, 2, 3)).astype("float32")
+    together = RelaxInterpreter(mod).call("main", [inputs])
+    for world, x in enumerate(inputs):
+        alone = run_function(mod, "main", [x])
+        assert all((a == b[world]).all() for a, b in zip(alone, together, strict=True))
+
+
+def test_worlds_that_take_different_branches_are_refused() -> None:
+    x = -ones(2, 2, 3)
+    interpreter = RelaxInterpreter(legalize(Forms))
+    assert not interpreter.call("branch", [np.array([True, True]), x]).any()
+    with pytest.raises(NotInterpretable, match="differs between worlds"):
+        interpreter.call("branch", [np.array([True, False]), x])
