@@ -69,8 +69,13 @@ _INTEGERS = [dtype for dtype in DTYPES if "int" in dtype]
 # ---- calls ----------------------------------------------------------------------------------------------------------
 
 
-def plain_calls(shape: Shape, wide: Shape) -> Iterator[OpCall]:
+@cache
+def plain_calls(shape: Shape, wide: Shape) -> tuple[OpCall, ...]:
     """Ops that every vocabulary has: what layouts go through, and what they don't."""
+    return tuple(_plain_calls(shape, wide))
+
+
+def _plain_calls(shape: Shape, wide: Shape) -> Iterator[OpCall]:
     last = len(shape) - 1
     yield from _pointwise(shape)
     yield from _pointwise(wide)
@@ -284,7 +289,7 @@ def why_never(name: str) -> str:
 @lru_cache(4096)
 def unusable(call: OpCall) -> str:
     """Why a call is none of an op of its name that can be run; empty if it is."""
-    known = known_ops([call], (call.name,))
+    known = _known_ops([call], (call.name,))
     return "" if known.signatures else "; ".join(known.refused.values()) or _IS_PART
 
 
@@ -321,11 +326,17 @@ class KnownOps:
         return {name: max(len(keys) for keys in choices.values()) for name, choices in found.items()}
 
 
-def known_ops(calls: Sequence[OpCall], wanted: Collection[str] = ()) -> KnownOps:
+@lru_cache(64)
+def known_ops(calls: tuple[OpCall, ...], wanted: frozenset[str] = frozenset()) -> KnownOps:
     """What the importer makes of the calls; views, pads and crops are left to the vocabulary's parts.
 
-    ``wanted``: names of those that are built where they have no TIR.
+    ``wanted``: names of those that are built where they have no TIR. Of the same calls it is the same: not to be
+    changed.
     """
+    return _known_ops(calls, wanted)
+
+
+def _known_ops(calls: Sequence[OpCall], wanted: Collection[str]) -> KnownOps:
     builder = relax.BlockBuilder()
     rows = [call.variables for call in calls]
     with builder.function("main", [variable for row in rows for variable in row]):

@@ -95,7 +95,7 @@ def make_vocabulary(
     drawn = {} if instances is None else instances.draw([shape, wide, *viewed], parts, _view, rng)
     calls += calls_in(drawn)
     parts = tuple(dict.fromkeys([*parts, *parts_in(drawn)]))
-    known = known_ops(calls, frozenset(wanted))
+    known = known_ops(tuple(calls), frozenset(wanted))
     for name, why in known.refused.items():
         if name not in {call.name for call in known.attributes}:
             missing.setdefault(name, why)
