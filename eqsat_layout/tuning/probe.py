@@ -92,9 +92,9 @@ class _LoadedHere:
         def run(count: int) -> list[float]:
             seconds = []
             for _ in range(count):
-                start = _clocks()
+                wall, processor = time.perf_counter(), time.process_time()
                 result = entry(*arguments)
-                seconds.append(min(end - begin for begin, end in zip(start, _clocks(), strict=True)))
+                seconds.append(_spent(time.perf_counter() - wall, time.process_time() - processor))
                 del result
             return seconds
 
@@ -104,9 +104,10 @@ class _LoadedHere:
         """What it holds goes with it."""
 
 
-def _clocks() -> tuple[float, float]:
-    """Wall time, and processor time of all threads: neither is less than a run takes on cores of its own."""
-    return time.perf_counter(), time.process_time()
+def _spent(wall: float, processor: float) -> float:
+    """Seconds of a run: by the wall, or of the processor in all threads, neither of which is less than it takes on
+    cores of its own. A clock of the processor that stood still ticks too slowly for the run: by the wall then."""
+    return min(wall, processor) if processor > 0 else wall
 
 
 class Probe:

@@ -80,6 +80,17 @@ def test_time_that_a_run_waits_for_others_does_not_count() -> None:
     assert loaded.runs("main", 1)(1)[0] < 0.1
 
 
+def test_a_clock_that_ticks_slower_than_a_run_does_not_make_it_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The seconds are divided by: some systems count processor time in ticks of 10 ms or more."""
+    builder, x = relax.BlockBuilder(), relax.Var("x", relax.TensorType((4,), "float32"))
+    with builder.function("main", [x]):
+        builder.emit_func_output(builder.emit(relax.op.negative(x)))
+    place = here()
+    loaded = place.load(lower(builder.get(), place.target), [np.zeros(4, "float32")])
+    monkeypatch.setattr(time, "process_time", lambda: 1.0)
+    assert min(loaded.runs("main", 1)(3)) > 0
+
+
 once = pytest.mark.xdist_group("calibrated")  # those that share it run in one process
 
 
