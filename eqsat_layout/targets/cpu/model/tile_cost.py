@@ -22,6 +22,7 @@ _FRESH = 1.0  # cycles that a vector from beyond L2 takes where every tile needs
 _ELSEWHERE = 0.25  # cycles of reading on in another place, where every accumulator has a vector of its own
 _KEPT = 1.0  # cycles of an operand that LLVM keeps for the next step of a window, where registers are full
 _HELD = 0.75  # of the registers: others have weights, and what the epilogue needs (the constants of exp)
+_LONG_ROW = 5  # elements of a window
 _OF_A_ROW = {16: 9, 32: 15}  # of so many, for the accumulators of one row: its data is read as it is multiplied
 _SPILLED = 1.5  # times as many cycles with more (measured on AVX2 and AVX-512: 1.1 to 2)
 _STREAMED = 0.1  # of the cycles that loads from L2 take is not hidden
@@ -119,9 +120,11 @@ class OperandLoad:
         return self.moved(tiles) // size * (again.each * size + again.more)
 
     def is_one_row(self, tiles: Tiles) -> Any:
-        """A tile is neighbours along the axis of the window's rows only."""
+        """A tile is neighbours along the rows of a long window that moves by one."""
         again = self.met_again
-        return np.zeros(tiles.lanes.shape, bool) if again is None else self.moved(tiles) == tiles.sizes[again.axis]
+        if again is None or (again.each, again.alone) != (1, 0) or again.steps < _LONG_ROW:
+            return np.zeros(tiles.lanes.shape, bool)
+        return self.moved(tiles) == tiles.sizes[again.axis]
 
     def distinct(self, tiles: Tiles) -> Any:
         """Steps of the reduction, of those that touch any, in which all elements would be new ones."""
@@ -292,7 +295,7 @@ def tile_step_cycles(problem: TileProblem, tiles: Tiles, machine: CpuMachine) ->
             fresh += np.where(panel > machine.l2_working_set, touched / machine.vector_bytes, 0)
         if problem.is_depthwise and stride:
             kept = kept + load.kept(tiles) * vectors
-            is_row |= load.is_one_row(tiles)
+            is_row |= load.is_one_row(tiles) & (vectors == 1)
             is_own = (moved == count) & (lanes * tiles.sizes[tiles.vector] < load.run)
             elsewhere += np.where(is_own, moved // tiles.sizes[tiles.vector] / once, 0)  # while a second half is read
     limits = (passes * count / machine.fma_units, loading / machine.loads_per_cycle, streamed, supply)
