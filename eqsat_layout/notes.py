@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -72,8 +73,23 @@ def first_of(text: str) -> str:
 
     Behind a traceback, as TVM puts it in front of what was raised in a thread, that is the last line.
     """
-    lines = [line.strip() for line in text.splitlines() if line.strip(" \t^~-")]
+    lines = [line.strip() for line in plain(text).splitlines() if line.strip(" \t^~-")]
     return lines[-1 if lines[0].startswith("Traceback (") else 0] if lines else ""
+
+
+def plain(text: str) -> str:
+    """``text`` with sizes and shapes as people write them, where TVM prints them as its script has them. Of a constant
+    it prints a remark on how to see it, in a line of its own, in the middle of what it says."""
+    for pattern, written in _AS_PRINTED:
+        text = pattern.sub(written, text)
+    return text
+
+
+_AS_PRINTED: Final = (
+    (re.compile(r'metadata\["ir\.GenericConst"\]\[\d+\]\s*(# Metadata omitted\.[^\n]*?to show it\.)?'), "a constant"),
+    (re.compile(r"T\.int64\((-?\d+)\)"), r"\1"),
+    (re.compile(r"R\.shape\((\[[^\]]*\])\)"), r"\1"),
+)
 
 
 def last_of(text: str) -> str:

@@ -10,6 +10,9 @@ TRACEBACK = """Traceback (most recent call last):
   File "expr.cc", line 1, in IntImm
 ValueError: literal 128 exceeds int8
 """
+CONSTANT = """x has shape R.shape([2, n]), while metadata["ir.GenericConst"][0]
+# Metadata omitted. Use show_meta=True in script() method to show it. has shape R.shape([4, 3]). \
+T.int64(2) and T.int64(4) are not equal."""
 
 
 @pytest.mark.parametrize(
@@ -18,6 +21,7 @@ ValueError: literal 128 exceeds int8
         ("", "ValueError"),
         ("  ^~~~\nno such op\nat line 3", "ValueError: no such op"),
         (TRACEBACK, "ValueError: literal 128 exceeds int8"),
+        (CONSTANT, "ValueError: x has shape [2, n], while a constant has shape [4, 3]. 2 and 4 are not equal."),
     ],
 )
 def test_an_error_in_one_line(text: str, said: str) -> None:

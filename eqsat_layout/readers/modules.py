@@ -203,7 +203,7 @@ def _reason(error: Exception) -> str:
     return _one_line(said_by(error))
 
 
-def _one_line(text: str, width: int = 240) -> str:
+def _one_line(text: str, width: int = 400) -> str:
     """The first line that says something, with ops by their names only, cut to ``width``."""
     line = _OP_DUMP.sub(r"\1", first_of(text))
     return line if len(line) <= width else line[: width - 3] + "..."

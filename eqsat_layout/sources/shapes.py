@@ -7,7 +7,6 @@ that names the input.
 from __future__ import annotations
 
 import itertools
-import re
 import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -18,13 +17,12 @@ import tvm
 from tvm import relax, tirx
 
 from eqsat_layout.errors import InputError, did_you_mean
+from eqsat_layout.notes import plain
 from eqsat_layout.passes.circular_sizes import check_sizes
 from eqsat_layout.readers.model import Sizes
 from eqsat_layout.sources.program import Source
 from eqsat_layout.sources.specialise import specialised
 from eqsat_layout.tir.structural import substitute
-
-_TYPED: Final = re.compile(r"T\.int64\((-?\d+)\)")
 
 _MOST: Final = (1 << 63) - 1
 """That int64 holds."""
@@ -97,7 +95,7 @@ def _plain(sizes: Any) -> Any:
 
 def written(extent: Any) -> int | str:
     """An extent for people: a number, or an expression of symbols such as ``2 * n``."""
-    return int(extent) if isinstance(extent, tirx.IntImm | int) else _TYPED.sub(r"\1", str(extent))
+    return int(extent) if isinstance(extent, tirx.IntImm | int) else plain(str(extent))
 
 
 def _param(source: Source, name: str) -> Any:

@@ -6,11 +6,13 @@ In: a graph. Out: a module, and what its variables were called. Import it late: 
 from __future__ import annotations
 
 import importlib
+import traceback
 from types import SimpleNamespace
 from typing import Any, Final
 
 import numpy as np
 import tvm
+from tvm.relax.frontend.onnx import onnx_frontend
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_convert_map, onnx_input
 
 from eqsat_layout.errors import EqsatError
@@ -56,7 +58,7 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
                 made = self.bb.normalize(made)
             self._check(op_name, made, attrs["tvm_custom"]["num_outputs"])
         except Exception as error:  # converters raise whatever they meet
-            raise OnnxNodeError(f"{named(name, op_name)}: {_said(error)}", op_name) from error
+            raise OnnxNodeError(f"{named(name, op_name)}: {_said(error, inputs)}", op_name) from error
         is_named = name and not self._is_inside and _is_of_numbers(made)
         if is_named and isinstance(made, tvm.ir.Call):
             made = self.bb.emit(made)
@@ -268,15 +270,28 @@ _AFTER_BRANCHES: Final = "branched"
 """What sizes are called that depend on which branch was taken."""
 
 
-def _said(error: Exception) -> str:
+def _said(error: Exception, operands: Any) -> str:
     """A converter that wants a constant looks into its value, whatever it is given."""
     said = said_by(error)
     if isinstance(error, KeyError):
         return f"without {said}, which is read of it, is not done"
     if isinstance(error, AttributeError) and said.endswith("object has no attribute 'value'"):
-        return "with an operand that must be constant and is known at run time only is not done"
-    is_theirs = isinstance(error, AttributeError | TypeError | IndexError | AssertionError)
-    return f"TVM's converter fails with such operands or attributes ({first_line(error)})" if is_theirs else said
+        return f"with an operand that must be constant is not done{_known_late(operands)}"
+    if isinstance(error, AttributeError | TypeError | IndexError | AssertionError):
+        said = f"TVM's converter fails with such operands or attributes ({first_line(error)})"
+    elif traceback.extract_tb(error.__traceback__)[-1].filename != onnx_frontend.__file__:
+        return said
+    return f"{said}{_known_late(operands)}"
+
+
+def _known_late(operands: Any) -> str:
+    """The sizes among the operands that are tensors: a converter that refuses by itself most often wants numbers."""
+    late = [
+        f"{at} ({one.name})"
+        for at, one in enumerate(operands)
+        if isinstance(one, tvm.relax.Var) and isinstance(one.ty, tvm.relax.TensorType) and at and one.ty.ndim in (0, 1)
+    ]
+    return f"; known at run time only: operand {', '.join(late)}" if late else ""
 
 
 _STRING: Final = 8

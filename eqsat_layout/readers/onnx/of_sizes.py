@@ -55,6 +55,8 @@ def _whole(value: Any) -> Any:
 def _spread(builder: relax.BlockBuilder, inputs: Any, _: dict[str, Any]) -> Any:
     """``Expand``: extents that may be equal are taken to be, which each run checks."""
     data, wanted = inputs[0], _extents(inputs[1])
+    if isinstance(inputs[1], ir.Var) and isinstance(inputs[1].ty, relax.TensorType):
+        raise EqsatError(f"to a shape that is known at run time only ({inputs[1].name}) is not done")
     have = _extents(getattr(data.ty, "shape", None))
     if wanted is None or have is None:
         return None

@@ -22,6 +22,7 @@ from eqsat_layout.readers.torch.missing_ops import of_size
 from eqsat_layout.readers.torch.nodes import TorchNodeError, args_seen, ignored, watched
 from eqsat_layout.readers.torch.places import Places
 from eqsat_layout.readers.torch.resizes import by_scale, nearest
+from eqsat_layout.readers.torch.size_names import with_names_of_sizes
 from eqsat_layout.readers.torch.types import check_types, common_type, dtype_name
 
 _KINDS: Final = ("Tensor", "Scalar")
@@ -58,6 +59,7 @@ class _Mended(_Base):  # type: ignore[misc]
     def create_input_vars(self, program: Any) -> Any:
         held, inputs, bounds = super().create_input_vars(program)
         inputs, bounds = with_own_symbols(with_numbers(inputs), bounds)
+        inputs, bounds = with_names_of_sizes(program, inputs, bounds)
         self._bounds = bounds
         self._symbols = symbols_of({node.name: node.meta.get("val") for node in program.graph.nodes}, inputs)
         return held, inputs, bounds

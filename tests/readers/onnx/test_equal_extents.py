@@ -222,6 +222,29 @@ def test_a_shape_that_is_a_number_is_refused_by_its_node() -> None:
         eqsat_layout.Session(model)
 
 
+@pytest.mark.parametrize(
+    ("op", "operands", "why"),
+    [
+        ("Reshape", ["x", "size"], r"requires the input new shape .*; known at run time only: operand 1 \(size\)"),
+        ("OneHot", ["size", "w", "x"], r"Only constant depth .*; known at run time only: operand 1 \(w\), 2 \(x\)"),
+        ("Expand", ["x", "size"], r"to a shape that is known at run time only \(size\) is not done"),
+        ("MatMul", ["x", "w"], r"LHS x has shape \[2\], while the RHS w has shape \[3\].* of 2 and 3 are not equal"),
+    ],
+)
+def test_a_node_that_is_not_done_says_of_what(op: str, operands: list[str], why: str) -> None:
+    """A TypeError of TVM's alone; "Function 0x55 is annotated as pure"; and ``T.int64(2)``."""
+    kinds = {"x": (TensorProto.FLOAT, [2]), "w": (TensorProto.FLOAT, [3]), "size": (TensorProto.INT64, [2])}
+    graph = helper.make_graph(
+        [helper.make_node(op, operands, ["y"], name="this")],
+        "refused",
+        [helper.make_tensor_value_info(name, *kinds[name]) for name in operands],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    with pytest.raises(EqsatError, match=rf"node 'this' \({op}\): .*{why}"):
+        eqsat_layout.Session(model)
+
+
 def _of_a_size(op: str) -> onnx.ModelProto:
     """The size of the second axis as a float, and ``op`` of it: sizes alone were taken for vectors, or by no op."""
     nodes = [

@@ -57,3 +57,15 @@ def test_a_size_that_is_a_multiple_is_a_symbol() -> None:
         x = torch.randn(rows, 4)
         got = session.run(None, {session.inputs[0].name: x})
         np.testing.assert_allclose(got[0], model(x).numpy(), rtol=1e-6, atol=1e-6)
+
+
+def test_sizes_are_called_as_the_user_calls_them() -> None:
+    """ "expected float32 (s17, s94)": torch's own symbols, which no one can know or give to ``assume``."""
+    dims = ({0: torch.export.Dim("rows")}, {0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO})
+    model = _Of(lambda x, y: (x + 1, torch.cat([y, y], 1)))
+    session = eqsat_layout.Session(torch.export.export(model, (X, X.clone()), dynamic_shapes={"given": dims}))
+    names = [spec.name for spec in session.inputs]
+    assert [spec.shape for spec in session.inputs] == [("rows", 4), (f"{names[1]}_0", f"{names[1]}_1")]
+    assert session.outputs[0].shape == ("rows", 4)
+    got = session.run(None, {names[0]: X[:3], names[1]: X[:2, :3]})
+    np.testing.assert_array_equal(got[1], np.concatenate([X[:2, :3]] * 2, 1))
