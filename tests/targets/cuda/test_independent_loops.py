@@ -166,5 +166,6 @@ def test_iterations_that_can_not_meet_are_threads(name: str) -> None:
 
 def extents_of(made: Any) -> list[list[int]]:
     """Of the blocks and threads of each launch."""
-    launches = list(made.body.seq) if isinstance(made.body, tirx.SeqStmt) else [made.body]
+    statements = list(made.body.seq) if isinstance(made.body, tirx.SeqStmt) else [made.body]
+    launches = [one for one in statements if not isinstance(one, tirx.AllocBuffer)]
     return [[int(one.value) for one in (launch, launch.body)] for launch in launches]
