@@ -61,13 +61,14 @@ class ReducedClass:
     convert: ConversionMatrix
     regions: tuple[tuple[int, int], ...]
     _transitions: dict[int, Transitions] = field(default_factory=dict)
-    _repairs: dict[tuple[int, int, bool], float] = field(default_factory=dict)
+    _repairs: dict[tuple[int, int, int, bool], float] = field(default_factory=dict)
     _conversions: dict[tuple[tuple[int, ...], int], float] = field(default_factory=dict)
     _as_cheap: dict[tuple[int, int], bool] = field(default_factory=dict)
     placed: dict[tuple[int, ...], dict[int, tuple[Option, ...]]] = field(default_factory=dict)
     _worst: list[list[float]] | None = None
     _nearest: dict[int, list[float]] = field(default_factory=dict)
     _leaves: list[tuple[float, int]] | None = None
+    _by_leaves: dict[int, float] = field(default_factory=dict)
     size: int = field(init=False)
     """How many stores the alias class has."""
     makeable: list[int] = field(init=False)
@@ -103,10 +104,10 @@ class ReducedClass:
         and nothing comes later, the best M is one store too. If L is empty M may be empty; then only nodes without
         operands can be added: `_from_nothing`, which is valid next to any M.
         """
-        key = (has, lacks, final)
+        key = (has & ~lacks, lacks & ~has if final else 0, lacks, final)  # what is left of many a ``has``
         found = self._repairs.get(key)
         if found is None:
-            found = self._repairs[key] = self._repair(has & ~lacks, lacks & ~has if final else 0, lacks, final)
+            found = self._repairs[key] = self._repair(*key)
         return found
 
     def covered(self, made: tuple[int, ...], demand: int) -> tuple[float, int]:
@@ -225,6 +226,12 @@ class ReducedClass:
         ]
 
     def _from_nothing(self, missing: int) -> float:
+        found = self._by_leaves.get(missing)
+        if found is None:
+            found = self._by_leaves[missing] = self._by_a_leaf(missing)
+        return found
+
+    def _by_a_leaf(self, missing: int) -> float:
         best = math.inf if missing else 0.0
         if self._leaves is None:
             leaves = [(min((w.cost for w in self.ways[m] if not w.bits), default=math.inf), m) for m in self.makeable]

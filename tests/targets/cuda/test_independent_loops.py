@@ -57,6 +57,42 @@ def running_sum(x: T.Buffer((70,), "float32"), y: T.Buffer((70,), "float32")) ->
 
 
 @T.prim_func(s_tir=True)
+def one_accumulator(x: T.Buffer((10, 7), "float32"), y: T.Buffer((10, 7), "float32")) -> None:
+    with T.sblock("y"):
+        total = T.sblock_alloc_buffer((1,), "float32")
+        for i in range(10):
+            total[0] = T.float32(0)
+            for j in range(7):
+                total[0] = total[0] + x[i, j]
+                y[i, j] = total[0]
+
+
+@T.prim_func(s_tir=True)
+def an_accumulator_for_all_columns(x: T.Buffer((5, 6, 7), "float32"), y: T.Buffer((5, 6, 7), "float32")) -> None:
+    with T.sblock("y"):
+        total = T.sblock_alloc_buffer((7,), "float32")
+        for i in range(5):
+            for k in range(7):
+                total[k] = T.float32(0)
+            for j, k in T.grid(6, 7):
+                total[k] = total[k] + x[i, j, k]
+                y[i, j, k] = total[k]
+
+
+@T.prim_func(s_tir=True)
+def what_the_row_before_left(x: T.Buffer((10, 7), "float32"), y: T.Buffer((10, 7), "float32")) -> None:
+    with T.sblock("y"):
+        total = T.sblock_alloc_buffer((2,), "float32")
+        total[1] = T.float32(0)
+        for i in range(10):
+            total[0] = T.float32(0)
+            for j in range(7):
+                total[0] = total[0] + x[i, j]
+                y[i, j] = total[0] + total[1]
+            total[1] = total[0]
+
+
+@T.prim_func(s_tir=True)
 def to_places(x: T.Buffer((70,), "float32"), y: T.Buffer((70,), "float32")) -> None:
     with T.sblock("y"):
         for i in range(70):
@@ -100,6 +136,9 @@ CASES: dict[str, tuple[Any, list[bool]]] = {
     "running sums of rows": (running_sums_of_rows, [True]),
     "running sums of columns": (running_sums_of_columns, [True, True]),
     "a running sum": (running_sum, [False]),
+    "one accumulator": (one_accumulator, [True]),
+    "an accumulator for all columns": (an_accumulator_for_all_columns, [True]),
+    "what the row before left": (what_the_row_before_left, [False]),
     "places that are read": (to_places, [True, True]),
     "places up to a bound": (to_bounded_places, [True, False]),
     "rows whose places are read": (rows_to_places, [True, True]),
@@ -127,5 +166,6 @@ def test_iterations_that_can_not_meet_are_threads(name: str) -> None:
 
 def extents_of(made: Any) -> list[list[int]]:
     """Of the blocks and threads of each launch."""
-    launches = list(made.body.seq) if isinstance(made.body, tirx.SeqStmt) else [made.body]
+    statements = list(made.body.seq) if isinstance(made.body, tirx.SeqStmt) else [made.body]
+    launches = [one for one in statements if not isinstance(one, tirx.AllocBuffer)]
     return [[int(one.value) for one in (launch, launch.body)] for launch in launches]

@@ -19,6 +19,7 @@ from eqsat_layout.passes.reduction_inits import init_empty_loops
 from eqsat_layout.targets.gpu.kernels.counted_places import PARTS, counted_in_parts, counted_places
 from eqsat_layout.targets.gpu.kernels.independent_loops import IndependentLoops, independent_loops
 from eqsat_layout.targets.gpu.kernels.owners import owned
+from eqsat_layout.targets.gpu.kernels.private_buffers import with_private_buffers
 from eqsat_layout.targets.gpu.kernels.separate_loops import separate_loops
 from eqsat_layout.targets.gpu.kernels.shared_loops import SharedLoops, iterations, shared_loops
 from eqsat_layout.targets.gpu.kernels.work_groups import USUAL
@@ -46,6 +47,7 @@ def as_it_stands(func: Any) -> tuple[Any, bool]:
     statements = _statements(plain.body)
     allocations = [one for one in statements if isinstance(one, tirx.AllocBuffer)]
     rest = [one for one in statements if not isinstance(one, tirx.AllocBuffer)]
+    allocations, rest = with_private_buffers(allocations, rest)
     made = [one for statement in rest for one in _at_once(statement)]
     allocations += [one for one in made if isinstance(one, tirx.AllocBuffer)]
     launches = [(one, *_launch_of(one)) for one in made if not isinstance(one, tirx.AllocBuffer)]
