@@ -15,6 +15,9 @@ from eqsat_layout.tir.affine import Affine
 from eqsat_layout.tir.computation import Access, Block, Computation, Index, Opaque, assumed_size
 from eqsat_layout.tir.index_values import Points, values_at
 
+_LOOKED_AT = 64
+"""Steps along a variable, at most, that tell how an index moves which is no sum of digits."""
+
 
 def format_of(computation: Computation, access: Access, formats: dict[int, Format | None]) -> Format | None:
     """The format of a buffer; that of an internal one is its source's, where it is a copy axis by axis (a pad)."""
@@ -64,10 +67,10 @@ def address_step(block: Block, read: Access, fmt: Format, variable: int, stride:
 
 
 def _step_of(block: Block, index: Opaque, variable: int, stride: int, steps: int) -> int | None:
-    """How far an index moves that is no sum of digits, in the middle of all; ``None`` where each step is another one,
-    or one back."""
-    points = _middle(block) | {variable: np.arange(0, steps + 1) * stride}
-    values = values_at(index.value, points)
+    """How far an index moves that is no sum of digits, in the middle of all; ``None`` where not each step is as long,
+    or one goes back."""
+    count = max(steps, min(assumed_size(block.extents[variable]) // stride - 1, _LOOKED_AT))
+    values = values_at(index.value, _middle(block) | {variable: np.arange(count + 1) * stride})
     each = set(np.diff(values).tolist()) if np.ndim(values) else set[int]()
     return each.pop() * steps if len(each) == 1 and min(each) >= 0 else None
 

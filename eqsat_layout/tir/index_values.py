@@ -80,7 +80,8 @@ def values_at(value: Value, points: Points) -> Any:
     args = [values_at(arg, points) for arg in value.args]
     if value.op not in _NUMPY or any(arg is None for arg in args):
         return None
-    return _NUMPY[value.op](*args)
+    with np.errstate(divide="ignore"):  # where a condition leaves out the points at which it would be by 0
+        return _NUMPY[value.op](*args)
 
 
 def _widens(cast: Value) -> bool:

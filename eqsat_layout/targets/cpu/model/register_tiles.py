@@ -31,6 +31,7 @@ _FEW_ROWS = 320  # elements that share a panel: for more, waiting for its first 
 _DEPTHWISE_WASTE = 1.15  # times as many elements as there are: beyond, short vectors are as fast for depthwise windows
 _SHORTEST = 4  # lanes of such vectors
 _ADDRESSES = 60.0  # cycles to compute those of a tile over joined axes, or that overlaps
+_OF_A_ROW = 10.0  # to compute that of one of a row of a depthwise window's places, which overlaps
 
 
 @dataclass(frozen=True)
@@ -213,17 +214,18 @@ def _cost(costed: _Costed) -> float:
 def _joined(problem: TileProblem, extents: tuple[int, ...], machine: CpuMachine) -> _Costed:
     """The best tile over axes other than that in vectors, and its cycles."""
     best: _Costed = (math.inf, None)
-    for first, last in _runs(problem.loads, len(extents) - 1):
+    rows = list(_rows(problem))
+    for first, last in (*_runs(problem.loads, len(extents) - 1), *rows):
         elements = math.prod(extents[first:last])
-        loads = tuple(replace(load, strides=_together(load.strides, first, last)) for load in problem.loads)
-        together = replace(problem, loads=loads)
+        together = replace(problem, loads=tuple(_together(load, first, last) for load in problem.loads))
         counts = range(2, min(elements, machine.registers) + 1)
         given = tuple((*extents[:first], size, *extents[last:]) for size in counts)
         for size, found in zip(counts, cheapest_tiles(together, given, machine, held=first), strict=True):
             if found is not None:
                 cycles, tile = found
                 cycles *= _waste(elements, size)
-                cycles += _ADDRESSES / (problem.steps * tile.lanes * math.prod(tile.sizes))
+                addresses = _OF_A_ROW if (first, last) in rows else _ADDRESSES
+                cycles += addresses / (problem.steps * tile.lanes * math.prod(tile.sizes))
                 best = min(best, (cycles, JoinedTile(first, last, size, math.ceil(elements / size))), key=_cost)
     return best
 
@@ -242,9 +244,21 @@ def _runs(loads: Sequence[OperandLoad], vector: int) -> Iterator[tuple[int, int]
             yield first, last
 
 
-def _together(strides: tuple[int | None, ...], first: int, last: int) -> tuple[int | None, ...]:
+def _rows(problem: TileProblem) -> Iterator[tuple[int, int]]:
+    """The axis of a depthwise window's rows, alone: tiles that overlap where none divides it."""
+    if problem.is_depthwise:
+        yield from ((load.met_again.axis, load.met_again.axis + 1) for load in problem.loads if load.met_again)
+
+
+def _together(load: OperandLoad, first: int, last: int) -> OperandLoad:
+    """The load over tiles in which these axes are one. Neighbours along that are no longer those along a row."""
+    strides, again = load.strides, load.met_again
     innermost = next((stride for stride in reversed(strides[first:last]) if stride != 0), 0)
-    return (*strides[:first], innermost, *strides[last:])
+    if again is not None and again.axis >= last:
+        again = replace(again, axis=again.axis - (last - first - 1))
+    elif again is not None and first <= again.axis and last - first > 1:
+        again = None
+    return replace(load, strides=(*strides[:first], innermost, *strides[last:]), met_again=again)
 
 
 def _best(

@@ -22,6 +22,9 @@ _FRESH = 1.0  # cycles that a vector from beyond L2 takes where every tile needs
 _ELSEWHERE = 0.25  # cycles of reading on in another place, where every accumulator has a vector of its own
 _KEPT = 1.0  # cycles of an operand that LLVM keeps for the next step of a window, where registers are full
 _HELD = 0.75  # of the registers: others have weights, and what the epilogue needs (the constants of exp)
+_LONG_ROW = 5  # elements of a window
+_OF_A_ROW = {16: 9, 32: 15}  # of so many, for the accumulators of one row: its data is read as it is multiplied
+_SPILLED = 1.5  # times as many cycles with more (measured on AVX2 and AVX-512: 1.1 to 2)
 _STREAMED = 0.1  # of the cycles that loads from L2 take is not hidden
 _FREE = 5  # registers beside accumulators, below which LLVM may put one of these on the stack in every step
 _CROWDED = 1.1  # times as many cycles, where elements are broadcast to several vectors: half as large tiles are as good
@@ -72,11 +75,14 @@ class Tiles:
 
 @dataclass(frozen=True)
 class MetAgain:
-    """Of ``n`` neighbours along ``axis``, ``each * n + more`` elements are read in more than one step."""
+    """Of ``n`` neighbours along ``axis``, ``each * n + more`` elements are read in more than one step, ``alone * n`` in
+    one, of ``steps`` along a row."""
 
     axis: int
     each: int
     more: int
+    alone: int
+    steps: int
 
 
 @dataclass(frozen=True)
@@ -112,6 +118,21 @@ class OperandLoad:
             return np.zeros_like(tiles.lanes)
         size = tiles.sizes[again.axis]
         return self.moved(tiles) // size * (again.each * size + again.more)
+
+    def is_one_row(self, tiles: Tiles) -> Any:
+        """A tile is neighbours along the rows of a long window that moves by one."""
+        again = self.met_again
+        if again is None or (again.each, again.alone) != (1, 0) or again.steps < _LONG_ROW:
+            return np.zeros(tiles.lanes.shape, bool)
+        return self.moved(tiles) == tiles.sizes[again.axis]
+
+    def distinct(self, tiles: Tiles) -> Any:
+        """Steps of the reduction, of those that touch any, in which all elements would be new ones."""
+        again = self.met_again
+        if again is None:
+            return self.steps
+        size = tiles.sizes[again.axis]
+        return self.steps // again.steps * ((again.each + again.alone) * size + again.more) / size
 
     def shared(self, tile: RegisterTile | Tiles) -> Any:
         """For how many elements of a tile each is read."""
@@ -199,7 +220,8 @@ def _met_again(access: StageAccess, axes: Sequence[StageAxis], reduced: Sequence
     if row is None or row.extent is None:
         return None
     moving = [index for index in access.indices if depends_on(index, row.var)]
-    found = [n for n, axis in enumerate(axes[:-1]) if any(depends_on(index, axis.var) for index in moving)]
+    sliding = [n for n, axis in enumerate(axes[:-1]) if any(depends_on(index, axis.var) for index in moving)]
+    found = [n for n in sliding if access.stride(axes[n].var) is not None]  # not which of tiles that overlap
     if len(moving) != 1 or len(found) != 1:
         return None
     stride, step = (access.stride(axis.var) for axis in (axes[found[0]], row))
@@ -209,7 +231,8 @@ def _met_again(access: StageAccess, axes: Sequence[StageAxis], reduced: Sequence
     for number in range(row.extent):
         places.setdefault(number * step % stride, []).append(number * step // stride)
     again = [own for own in places.values() if own[1:]]  # others are read in one step only
-    return MetAgain(found[0], len(again), sum(max(own) - min(own) for own in again))
+    more = sum(max(own) - min(own) for own in again)
+    return MetAgain(found[0], len(again), more, len(places) - len(again), row.extent)
 
 
 def _is_streamed(stage: Stage, access: StageAccess, machine: CpuMachine) -> bool:
@@ -247,7 +270,7 @@ def tile_step_cycles(problem: TileProblem, tiles: Tiles, machine: CpuMachine) ->
     held = np.full(lanes.shape, machine.registers)
     arriving = _SUPPLY * machine.last_level_bandwidth / machine.clock  # bytes a cycle
     issued, loading, streamed, fresh, supply, elsewhere, waiting = (np.zeros(lanes.shape) for _ in range(7))
-    kept = accumulators
+    kept, is_row = accumulators, np.zeros(lanes.shape, bool)
     for load in problem.loads:
         moved = load.moved(tiles)
         stride = load.strides[tiles.vector] or 0
@@ -259,7 +282,7 @@ def tile_step_cycles(problem: TileProblem, tiles: Tiles, machine: CpuMachine) ->
         elif problem.has_panels:
             waiting += load.unfetched(tiles, machine)
         touched = touched_bytes(load, tiles, machine, goes_on=not problem.has_panels)
-        panel = touched * load.steps
+        panel = touched * load.distinct(tiles)
         streamed += np.where(panel > machine.l1_working_set // 2, touched / machine.panel_bytes_per_cycle, 0)
         if load.readings:  # to L2 for all tiles that share a panel, from there for each
             first = load.shared(tiles) / load.readings
@@ -272,6 +295,7 @@ def tile_step_cycles(problem: TileProblem, tiles: Tiles, machine: CpuMachine) ->
             fresh += np.where(panel > machine.l2_working_set, touched / machine.vector_bytes, 0)
         if problem.is_depthwise and stride:
             kept = kept + load.kept(tiles) * vectors
+            is_row |= load.is_one_row(tiles) & (vectors == 1)
             is_own = (moved == count) & (lanes * tiles.sizes[tiles.vector] < load.run)
             elsewhere += np.where(is_own, moved // tiles.sizes[tiles.vector] / once, 0)  # while a second half is read
     limits = (passes * count / machine.fma_units, loading / machine.loads_per_cycle, streamed, supply)
@@ -279,7 +303,9 @@ def tile_step_cycles(problem: TileProblem, tiles: Tiles, machine: CpuMachine) ->
     for limit in limits:
         cycles = np.maximum(cycles, limit)
     if problem.is_depthwise:
-        cycles += _KEPT * np.maximum(kept - _HELD * machine.registers, 0)
+        cycles += np.where(is_row, 0, _KEPT * np.maximum(kept - _HELD * machine.registers, 0))
+        most = _OF_A_ROW.get(machine.registers, machine.registers // 2)
+        cycles *= np.where(is_row & (accumulators > most), _SPILLED, 1)
     cycles += waiting + _FRESH * fresh + _STREAMED * streamed + _ELSEWHERE * elsewhere + 0.02 * issued
     small = sum((size > 1).astype(int) for axis, size in enumerate(tiles.sizes) if axis != tiles.vector)
     rows = math.prod(tiles.sizes[: max(0, tiles.vector - 1)])  # of the result, far from each other

@@ -16,6 +16,7 @@ from eqsat_layout.targets.cpu.model.register_tiles import (
     register_tile,
     tile_cycles,
 )
+from eqsat_layout.targets.cpu.single.joined_tiles import join_tiles
 from eqsat_layout.targets.schedules.stages import new_schedule, stages_of
 
 LANES = 16
@@ -101,18 +102,23 @@ def test_tiles_do_not_wait_for_panels_of_weights():
     assert tile.lanes * tile.sizes[-1] <= 32
 
 
-def depthwise(channels, size):
-    """The stage of a depthwise convolution of 3x3, channels last, ``size`` before it."""
+def depthwise(channels, size, window=3):
+    """The stage of a depthwise convolution, channels last, ``size`` before it."""
+    (stage,) = stages_of(depthwise_schedule(channels, size, window))
+    return stage
+
+
+def depthwise_schedule(channels, size, window):
     data = te.placeholder((1, size, size, channels), name="data")
-    weights = te.placeholder((3, 3, channels), name="weights")
-    y, x = te.reduce_axis((0, 3)), te.reduce_axis((0, 3))
+    weights = te.placeholder((window, window, channels), name="weights")
+    y, x = te.reduce_axis((0, window)), te.reduce_axis((0, window))
 
     def element(n, h, w, c):
         return te.sum(data[n, h + y, w + x, c] * weights[y, x, c], axis=[y, x])
 
-    result = te.compute((1, size - 2, size - 2, channels), element, name="depthwise")
-    (stage,) = stages_of(new_schedule(te.create_prim_func([data, weights, result], index_dtype_override="int64")))
-    return stage
+    after = size - window + 1
+    result = te.compute((1, after, after, channels), element, name="depthwise")
+    return new_schedule(te.create_prim_func([data, weights, result], index_dtype_override="int64"))
 
 
 @pytest.mark.parametrize("machine", [AVX512, HALVES])
@@ -122,6 +128,26 @@ def test_depthwise_tiles_leave_registers_for_what_a_window_reads_again(channels,
     tile = register_tile(depthwise(channels, 58), machine)
     *_, rows, columns, vectors = tile.sizes
     assert rows * vectors * (columns + columns + 2) <= machine.registers + 3
+
+
+@pytest.mark.parametrize("machine", [AVX2, AVX512, HALVES])
+def test_a_depthwise_tile_of_a_long_window_is_one_row(machine):
+    """7x7 on 14x14: two rows of two took 2.4 times as long (Xeon), as all that each step reads counted as new to L1."""
+    *_, rows, own, vectors = register_tile(depthwise(96, 20, 7), machine).sizes
+    assert (rows, vectors) == (1, 1)
+    assert own >= 7
+
+
+@pytest.mark.parametrize(("window", "after"), [(7, 37), (3, 19), (5, 23)])
+def test_depthwise_rows_that_no_tile_divides_overlap(window, after):
+    """37 columns of 7x7 took 2.3 times as long, tile by tile of one element (Xeon; 2.4 on AVX2)."""
+    sch = depthwise_schedule(96, after + window - 1, window)
+    tile = joined_tile(stages_of(sch)[0], AVX512)
+    assert (tile.first, tile.last) == (2, 3)
+    assert tile.size * tile.count < 1.1 * after
+    (joined, *_) = stages_of(join_tiles(sch, AVX512))
+    *_, tiles, columns, _ = register_tile(joined, AVX512).sizes
+    assert (tiles, columns) == (1, tile.size)
 
 
 @pytest.mark.parametrize("channels", [120, 336])

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
+import tvm
 from targets.machines import HALVES
-from tvm import te
+from tvm import te, topi
 
+from eqsat_layout.targets.cpu.build import build_scheduled
 from eqsat_layout.targets.cpu.model.register_tiles import joined_tile
+from eqsat_layout.targets.cpu.schedule import schedule_primfunc
 from eqsat_layout.targets.cpu.single.joined_tiles import join_tiles
+from eqsat_layout.targets.cpu.target import make_target
 from eqsat_layout.targets.schedules.stages import new_schedule, stages_of
 
 
@@ -32,3 +38,30 @@ def test_rows_of_several_images_that_lie_a_page_apart_are_joined_once():
     assert (wanted.first, wanted.last) == (0, 2)
     joined = stages_of(join_tiles(sch, HALVES))[0]
     assert [axis.extent for axis in joined.spatial] == [wanted.count, wanted.size, 256]
+
+
+@pytest.mark.parametrize(("size", "window", "stride"), [((3, 17), 3, 1), ((4, 19), 5, 1), ((5, 23), 3, 2)])
+def test_depthwise_rows_in_tiles_that_overlap(size: tuple[int, int], window: int, stride: int):
+    """What lies in two tiles is computed twice, with what follows it."""
+    target, around, channels = make_target(None, True), window // 2, 20
+    data = te.placeholder((1, *size, channels), name="data")
+    weights = te.placeholder((window, window, channels), name="weights")
+    own = topi.nn.pad(data, (0, around, around, 0), name="pad")
+    y, x = te.reduce_axis((0, window)), te.reduce_axis((0, window))
+    after = [(extent - 1) // stride + 1 for extent in size]
+
+    def element(n, h, w, c):
+        return te.sum(own[n, h * stride + y, w * stride + x, c] * weights[y, x, c], axis=[y, x])
+
+    sums = te.compute((1, *after, channels), element, name="depthwise")
+    func = te.create_prim_func([data, weights, topi.nn.relu(sums)], index_dtype_override="int64")
+    kernel = schedule_primfunc(func.with_attr("global_symbol", "main"), target.machine)
+    rng = np.random.default_rng(0)
+    shapes = [[int(extent) for extent in tensor.shape] for tensor in (data, weights, sums)]
+    arrays = [rng.integers(-4, 5, shape).astype("float32") for shape in shapes]
+    tensors = [tvm.runtime.tensor(array) for array in arrays]
+    build_scheduled(tvm.IRModule({"main": kernel}), target.tvm)["main"](*tensors)
+    wide = np.pad(arrays[0], [(0, 0), (around, around), (around, around), (0, 0)])
+    views = np.lib.stride_tricks.sliding_window_view(wide, (window, window), (1, 2))[:, ::stride, ::stride]
+    wanted = np.maximum(np.einsum("nhwcyx,yxc->nhwc", views, arrays[1]), 0)
+    np.testing.assert_array_equal(tensors[-1].numpy(), wanted)
