@@ -281,10 +281,11 @@ def _serve(kind: str, line: Any) -> None:
 
 
 def _is_our_own(event: str, folder: Path) -> bool:
-    """Variables that this command sets, files that it made, and folders of the package in which archives are read."""
-    own = (str(folder), f"{tempfile.gettempdir()}/eqsat_layout_", "'program.pt2'")
+    """Variables that this command sets; files that it made, and those of the package by which it reads archives and
+    tells the e-graph of a program; the process in which rules of others are tried first."""
+    own = (str(folder), f"{tempfile.gettempdir()}/eqsat_layout_", "'program.pt2'", ".tsv'")
     removes = event.startswith(("os.remove", "shutil.rmtree")) and any(place in event for place in own)
-    return removes or event.startswith("os.putenv")
+    return removes or event.startswith(("os.putenv", "os.fork", "os.kill"))
 
 
 class Victim:

@@ -12,10 +12,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from eqsat_layout.egraph.expressions import Expr, is_variable
+from eqsat_layout.egraph.attribute_text import shown
+from eqsat_layout.egraph.expressions import Expr, is_variable, unquoted
 from eqsat_layout.graph.borders import Part
 from eqsat_layout.graph.graph import TensorType
 from eqsat_layout.graph.op_calls import parameters
+from eqsat_layout.graph.part_calls import PartCall, part_calls
 from eqsat_layout.soundness.rules.call_search import nearer_type
 from eqsat_layout.soundness.rules.draws import DTYPES
 from eqsat_layout.soundness.rules.fitting_parts import KINDS, FittingParts, MisfitError, Shape, Type, taken
@@ -222,9 +224,11 @@ class Solver:
             call = self._nearer(near, operands) or self._alike.call(text, operands, result, body, exact=exact)
             if call is None:
                 continue
-            if call.made is not None and self._agrees(applied, call, result):
+            part = part_of(call) if is_part and call.made is not None else None
+            fits = call.made is not None and (part is None or _is_told_as(part, text, said))
+            if fits and self._agrees(applied, call, result):
                 self._told.update({value: call.values[name] for name, value in said if name in call.values})
-                return (part_of(call) if is_part else None) or call
+                return part or call
             refused[call] += 1
             if refused[call] > _ALIKE:
                 break
@@ -282,6 +286,19 @@ class Solver:
             if not isinstance(made, tuple) or int(str(index)) >= len(made) or made[int(str(index))] != known:
                 return False
         return True
+
+
+def _is_told_as(part: Part, name: str, said: Sequence[tuple[str, Expr | None]]) -> bool:
+    """Whether rules are told of a view, pad or crop what the body says: it has one way to be said, whatever the call
+    that it was had."""
+    calls = (call for call in part_calls(part) if call.name == name)
+    return any(all(_has(call, attribute, value) for attribute, value in said) for call in calls)
+
+
+def _has(call: PartCall, attribute: str, value: Expr | None) -> bool:
+    if value is None:
+        return attribute in call.defaults
+    return is_variable(value) or shown(call.attributes.get(attribute)) == unquoted(str(value))
 
 
 def _types_of(

@@ -96,10 +96,10 @@ def make_vocabulary(
     calls += calls_in(drawn)
     parts = tuple(dict.fromkeys([*parts, *parts_in(drawn)]))
     known = known_ops(tuple(calls), frozenset(wanted))
-    for name, why in known.refused.items():
-        if name not in {call.name for call in known.attributes}:
-            missing.setdefault(name, why)
     called = {call.name for call in known.attributes} | {call.name for part in parts for call in part_calls(part)}
+    for name, why in known.refused.items():
+        if name not in called:
+            missing.setdefault(name, why)
     for name in [name for name in wanted if name not in called]:
         missing.setdefault(name, "programs have it as a view, a pad or a crop, which are named otherwise")
     signatures = {**known.signatures, **_frozen(known, frozenset(wanted), rng)}
