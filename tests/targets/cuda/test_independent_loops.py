@@ -12,6 +12,7 @@ from targets.cuda.running import Kernels
 from tvm import tirx
 from tvm.script import tirx as T
 
+from eqsat_layout.errors import Refused
 from eqsat_layout.soundness.programs.check import unscheduled_library
 from eqsat_layout.targets.gpu.kernels.serial import as_it_stands
 
@@ -65,6 +66,18 @@ def one_accumulator(x: T.Buffer((10, 7), "float32"), y: T.Buffer((10, 7), "float
             for j in range(7):
                 total[0] = total[0] + x[i, j]
                 y[i, j] = total[0]
+
+
+@T.prim_func(s_tir=True)
+def an_accumulator_of_each_row(x: T.Buffer((10, 7), "float32"), y: T.Buffer((10, 7), "float32")) -> None:
+    for i in range(10):
+        with T.sblock("row"):
+            row = T.axis.spatial(10, i)
+            total = T.sblock_alloc_buffer((1,), "float32")
+            total[0] = T.float32(0)
+            for j in range(7):
+                total[0] = total[0] + x[row, j]
+                y[row, j] = total[0]
 
 
 @T.prim_func(s_tir=True)
@@ -137,6 +150,7 @@ CASES: dict[str, tuple[Any, list[bool]]] = {
     "running sums of columns": (running_sums_of_columns, [True, True]),
     "a running sum": (running_sum, [False]),
     "one accumulator": (one_accumulator, [True]),
+    "an accumulator of each row": (an_accumulator_of_each_row, [True]),
     "an accumulator for all columns": (an_accumulator_for_all_columns, [True]),
     "what the row before left": (what_the_row_before_left, [False]),
     "places that are read": (to_places, [True, True]),
@@ -162,6 +176,14 @@ def test_iterations_that_can_not_meet_are_threads(name: str) -> None:
         y = np.full(shape, np.nan, "float32")
         kernels.run(x, y, order=order)
         np.testing.assert_array_equal(y, expected.numpy())
+
+
+def test_a_buffer_that_no_thread_has_room_for_is_refused_by_name() -> None:
+    """TVM said that no global memory can be allocated; on OpenCL nobody said anything until a driver built it."""
+    text = an_accumulator_of_each_row.script().replace("T.sblock_alloc_buffer((1,)", "T.sblock_alloc_buffer((300,)")
+    large = tvm.script.from_source(text)
+    with pytest.raises(Refused, match="the buffer total, allocated in a loop, has more than 256 elements"):
+        as_it_stands(large)
 
 
 def extents_of(made: Any) -> list[list[int]]:

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import tvm
 from tvm import s_tir, tirx
 
-from eqsat_layout.errors import Refused
+from eqsat_layout.errors import Refused, TargetError
 from eqsat_layout.notes import Notes
 from eqsat_layout.targets.gpu.kernels.serial import rest_as_it_stands
 from eqsat_layout.targets.schedules.accesses import as_int
@@ -39,7 +39,10 @@ def of_first_family(
             return family(func)
         except Refused as reason:
             reasons.append(str(reason))
-    made, has_one = otherwise(func)
+    try:
+        made, has_one = otherwise(func)
+    except Refused as reason:
+        raise TargetError(f"kernel {name} can't be built: {reason}") from reason
     if has_one:
         notes.add(f"kernel {name} runs in one {thread}: {reasons[-1]}")
     return made

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 import tvm
 from tvm import tirx
 
+from eqsat_layout.errors import Refused
+from eqsat_layout.maps import GLOBAL
 from eqsat_layout.targets.gpu.kernels.independent_loops import does_more_than_store
 from eqsat_layout.targets.schedules.accesses import as_int
 from eqsat_layout.tir.blocks import sequence
@@ -34,6 +37,23 @@ def with_private_buffers(allocations: Sequence[Any], statements: Sequence[Any]) 
         else:
             made[users[0]] = own
     return left, made
+
+
+def with_local_buffers(statement: Any) -> Any:
+    """The statement of a kernel, in which no buffer is allocated in the device's memory: there is no code for that."""
+    for one in nodes_of(statement, tirx.AllocBuffer):
+        buffer = one.buffer
+        if str(buffer.scope()) != GLOBAL:
+            continue
+        if _elements(buffer) > _MOST:
+            raise Refused(f"the buffer {buffer.name}, allocated in a loop, has more than {_MOST} elements")
+        new = tirx.decl_buffer(buffer.ty.shape, buffer.ty.dtype, buffer.name, scope="local", layout=None)
+        statement = structural_map(_with(statement, buffer, new), (tirx.AllocBuffer, partial(_local, buffer, new)))
+    return statement
+
+
+def _local(old: Any, new: Any, one: Any) -> Any:
+    return tirx.AllocBuffer(new) if one.buffer.same_as(old) else one
 
 
 def _inside(statement: Any, buffer: Any) -> Any | None:

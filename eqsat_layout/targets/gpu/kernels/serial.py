@@ -19,7 +19,7 @@ from eqsat_layout.passes.reduction_inits import init_empty_loops
 from eqsat_layout.targets.gpu.kernels.counted_places import PARTS, counted_in_parts, counted_places
 from eqsat_layout.targets.gpu.kernels.independent_loops import IndependentLoops, independent_loops
 from eqsat_layout.targets.gpu.kernels.owners import owned
-from eqsat_layout.targets.gpu.kernels.private_buffers import with_private_buffers
+from eqsat_layout.targets.gpu.kernels.private_buffers import with_local_buffers, with_private_buffers
 from eqsat_layout.targets.gpu.kernels.separate_loops import separate_loops
 from eqsat_layout.targets.gpu.kernels.shared_loops import SharedLoops, iterations, shared_loops
 from eqsat_layout.targets.gpu.kernels.work_groups import USUAL
@@ -81,6 +81,7 @@ def rest_as_it_stands(func: Any) -> tuple[Any, bool]:
 
 def _launch_of(statement: Any) -> tuple[Any, bool]:
     """And whether it is one work item."""
+    statement = with_local_buffers(statement)
     part = _by_owners(independent_loops(statement))
     if _items(part.loops) < _FEW:
         shared = unless_refused(lambda: shared_loops(part.body))
