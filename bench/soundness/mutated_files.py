@@ -276,16 +276,17 @@ def _serve(kind: str, line: Any) -> None:
             said = "fault: " + traceback.format_exc(limit=-3)
         finally:
             watch.is_watching = False
-        seen = [one for one in watch.watched if not _is_our_own(one, folder)]
+        seen = [one for one in watch.watched if not _is_our_own(kind, one, folder)]
         line.send(f"ran: {seen[:3]}" if seen else said)
 
 
-def _is_our_own(event: str, folder: Path) -> bool:
+def _is_our_own(kind: str, event: str, folder: Path) -> bool:
     """Variables that this command sets; files that it made, and those of the package by which it reads archives and
     tells the e-graph of a program; the process in which rules of others are tried first."""
     own = (str(folder), f"{tempfile.gettempdir()}/eqsat_layout_", "'program.pt2'", ".tsv'")
     removes = event.startswith(("os.remove", "shutil.rmtree")) and any(place in event for place in own)
-    return removes or event.startswith(("os.putenv", "os.fork", "os.kill"))
+    tries = kind == "rules" and event.startswith(("os.fork", "os.kill"))
+    return removes or tries or event.startswith("os.putenv")
 
 
 class Victim:

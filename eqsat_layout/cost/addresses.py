@@ -12,8 +12,8 @@ import numpy as np
 
 from eqsat_layout.maps import Format
 from eqsat_layout.tir.affine import Affine
-from eqsat_layout.tir.computation import Access, Block, Computation, Index, Opaque, assumed_size
-from eqsat_layout.tir.index_values import Points, values_at
+from eqsat_layout.tir.computation import Access, Block, Computation, Opaque, assumed_size
+from eqsat_layout.tir.index_values import index_at, values_at
 
 _LOOKED_AT = 64
 """Steps along a variable, at most, that tell how an index moves which is no sum of digits."""
@@ -84,23 +84,12 @@ def reach(block: Block, read: Access, fmt: Format, variable: int, lanes: int) ->
     be told."""
     points = _middle(block)
     points[variable] = np.arange(min(lanes, assumed_size(block.extents[variable]))) + points[variable] // 2
-    reached = [_values(index, points) for index in read.indices]
+    reached = [index_at(index, points) for index in read.indices]
     if any(values is None for values in reached):
         return None
     along = np.broadcast_arrays(points[variable], *reached)[1:]
     addresses = [_address(fmt, own) for own in zip(*(values.tolist() for values in along), strict=True)]
     return max(addresses) - min(addresses) + 1
-
-
-def _values(index: Index, points: Points) -> Any:
-    """The index at all points; ``None`` where it is more than arithmetic of variables."""
-    if not isinstance(index, Affine):
-        return values_at(index.value, points)
-    total: Any = np.int64(index.constant)
-    for weight, axis, stride, extent in index.terms:
-        digit = points[axis] // stride
-        total = total + weight * (digit % extent if isinstance(extent, int) and extent else digit)
-    return total
 
 
 def _value(index: Affine, variable: int, point: int) -> int:

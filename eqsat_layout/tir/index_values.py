@@ -15,7 +15,7 @@ from tvm import tirx
 
 from eqsat_layout.maps import Extent
 from eqsat_layout.tir.affine import Affine, Term, divided, summed
-from eqsat_layout.tir.computation import Value
+from eqsat_layout.tir.computation import Index, Value
 
 Points = Mapping[int, npt.NDArray[np.int64]]
 """The values of iteration variables, by number; the arrays broadcast to the points."""
@@ -82,6 +82,17 @@ def values_at(value: Value, points: Points) -> Any:
         return None
     with np.errstate(divide="ignore"):  # where a condition leaves out the points at which it would be by 0
         return _NUMPY[value.op](*args)
+
+
+def index_at(index: Index, points: Points) -> Any:
+    """An index at all points, as :func:`values_at`; digits of extents that are not known are not cut."""
+    if not isinstance(index, Affine):
+        return values_at(index.value, points)
+    total: Any = np.int64(index.constant)
+    for weight, axis, stride, extent in index.terms:
+        digit = points[axis] // stride
+        total = total + weight * (digit % extent if isinstance(extent, int) and extent else digit)
+    return total
 
 
 def _widens(cast: Value) -> bool:

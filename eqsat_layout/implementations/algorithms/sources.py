@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from eqsat_layout.tir.affine import Affine
 from eqsat_layout.tir.computation import Block, Computation, Index, Value
-from eqsat_layout.tir.index_values import values_at
+from eqsat_layout.tir.index_values import index_at, values_at
 
 Places = npt.NDArray[np.int64]
 """Along one axis, ascending."""
@@ -120,10 +119,8 @@ def _axis(index: Index, axis: int, size: int, extent: int, places: Places) -> So
 
 def _elements(index: Index, places: Places) -> Any:
     """The values of an index of one variable; ``None`` where it is not understood."""
-    if isinstance(index, Affine):
-        terms = (t.weight * (places // t.stride % int(t.extent)) for t in index.terms)
-        return sum(terms, start=np.full_like(places, index.constant))
-    return values_at(index.value, {index.iters[0]: places})
+    values = index_at(index, dict.fromkeys(index.iters, places))
+    return None if values is None else np.broadcast_to(values, places.shape)
 
 
 def _inside(block: Block) -> Mapping[int, Places] | None:

@@ -31,7 +31,7 @@ _FEW_ROWS = 320  # elements that share a panel: for more, waiting for its first 
 _DEPTHWISE_WASTE = 1.15  # times as many elements as there are: beyond, short vectors are as fast for depthwise windows
 _SHORTEST = 4  # lanes of such vectors
 _ADDRESSES = 60.0  # cycles to compute those of a tile over joined axes, or that overlaps
-_OF_A_ROW = 10.0  # to compute that of one of a row of a depthwise window's places, which overlaps
+_ROW_START = 10.0  # to compute that of one of a row of a depthwise window's places, which overlaps
 
 
 @dataclass(frozen=True)
@@ -224,7 +224,7 @@ def _joined(problem: TileProblem, extents: tuple[int, ...], machine: CpuMachine)
             if found is not None:
                 cycles, tile = found
                 cycles *= _waste(elements, size)
-                addresses = _OF_A_ROW if (first, last) in rows else _ADDRESSES
+                addresses = _ROW_START if (first, last) in rows else _ADDRESSES
                 cycles += addresses / (problem.steps * tile.lanes * math.prod(tile.sizes))
                 best = min(best, (cycles, JoinedTile(first, last, size, math.ceil(elements / size))), key=_cost)
     return best

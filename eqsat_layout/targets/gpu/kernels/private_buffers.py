@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, Final
 
 import tvm
@@ -47,13 +46,8 @@ def with_local_buffers(statement: Any) -> Any:
             continue
         if _elements(buffer) > _MOST:
             raise Refused(f"the buffer {buffer.name}, allocated in a loop, has more than {_MOST} elements")
-        new = tirx.decl_buffer(buffer.ty.shape, buffer.ty.dtype, buffer.name, scope="local", layout=None)
-        statement = structural_map(_with(statement, buffer, new), (tirx.AllocBuffer, partial(_local, buffer, new)))
+        statement = _with(statement, buffer, _local(buffer))
     return statement
-
-
-def _local(old: Any, new: Any, one: Any) -> Any:
-    return tirx.AllocBuffer(new) if one.buffer.same_as(old) else one
 
 
 def _inside(statement: Any, buffer: Any) -> Any | None:
@@ -66,7 +60,7 @@ def _inside(statement: Any, buffer: Any) -> Any | None:
     if own is not None:
         body[users[0]] = own
     elif _fills(body[users[0]], buffer):
-        new = tirx.decl_buffer(buffer.ty.shape, buffer.ty.dtype, buffer.name, scope="local", layout=None)
+        new = _local(buffer)
         body = [tirx.AllocBuffer(new), *(_with(one, buffer, new) for one in body)]
     else:
         return None
@@ -97,6 +91,11 @@ def _is_whole(loop: Any, extent: Any) -> bool:
     return is_by_one and as_int(loop.min) == 0 and as_int(loop.extent) == as_int(extent)
 
 
+def _local(buffer: Any) -> Any:
+    """One like it in a work item's own memory."""
+    return tirx.decl_buffer(buffer.ty.shape, buffer.ty.dtype, buffer.name, scope="local", layout=None)
+
+
 def _with(statement: Any, old: Any, new: Any) -> Any:
     """The statement with another buffer."""
     return structural_map(
@@ -106,6 +105,7 @@ def _with(statement: Any, old: Any, new: Any) -> Any:
             tirx.BufferStore,
             lambda one: tirx.BufferStore(new, one.value, one.indices) if one.buffer.same_as(old) else one,
         ),
+        (tirx.AllocBuffer, lambda one: tirx.AllocBuffer(new) if one.buffer.same_as(old) else one),
     )
 
 
