@@ -31,6 +31,7 @@ _CROWDED = 1.1  # times as many cycles, where elements are broadcast to several 
 _STREAMS = 12  # pieces of memory that the hardware prefetches at once
 _UNFORESEEN = 4.0  # cycles of a vector that it does not prefetch, since there are more
 _SUPPLY = 0.72  # of the bandwidth of the last-level cache, for weights that come from there and from memory in turns
+_BESIDE = 0.1  # of the shorter of both, supply and the core's own work, is not hidden: weights may be in a cache after all
 _EVICTED = 1.2  # cycles of a row in a step where twice as many lie in the same sets of L1 as these have ways
 _MISSED = 4.0  # cycles of one that is never there when it is read
 _UNFETCHED = (
@@ -298,10 +299,11 @@ def tile_step_cycles(problem: TileProblem, tiles: Tiles, machine: CpuMachine) ->
             is_row |= load.is_one_row(tiles) & (vectors == 1)
             is_own = (moved == count) & (lanes * tiles.sizes[tiles.vector] < load.run)
             elsewhere += np.where(is_own, moved // tiles.sizes[tiles.vector] / once, 0)  # while a second half is read
-    limits = (passes * count / machine.fma_units, loading / machine.loads_per_cycle, streamed, supply)
+    limits = (passes * count / machine.fma_units, loading / machine.loads_per_cycle, streamed)
     cycles = np.maximum((accumulators + issued) / machine.instructions_per_cycle, machine.fma_latency)
     for limit in limits:
         cycles = np.maximum(cycles, limit)
+    cycles = np.maximum(cycles, supply) + _BESIDE * np.minimum(cycles, supply)
     if problem.is_depthwise:
         cycles += np.where(is_row, 0, _KEPT * np.maximum(kept - _HELD * machine.registers, 0))
         most = _OF_A_ROW.get(machine.registers, machine.registers // 2)
