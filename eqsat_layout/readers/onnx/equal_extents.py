@@ -43,10 +43,10 @@ def with_equal_extents(
 def agreeing(builder: relax.BlockBuilder, given: Any, apart: int | None = None) -> list[Any]:
     """``given``, tensors of known rank, with one expression for extents that must be equal, all but those of the axis
     ``apart``. Axes are counted from the last."""
-    shapes = [_shape(one) for one in given]
-    if None in shapes:
+    shapes = [shape for one in given if (shape := _shape(one)) is not None]
+    if len(shapes) < len(given):
         return list(given)
-    labels = [[None if at == apart else at - len(shape) for at in range(len(shape))] for shape in shapes if shape]
+    labels = [[None if at == apart else at - len(shape) for at in range(len(shape))] for shape in shapes]
     return _with_one_extent(builder, given, labels, spreads=apart is None)
 
 
@@ -57,7 +57,7 @@ def _with_one_extent(
     them where it ``spreads``."""
     found, analyzer = list(given), sym.Analyzer()
     places: dict[Any, list[tuple[int, int]]] = {}
-    for at, own in enumerate(labels):
+    for at, own in enumerate(labels):  # a number has no axes, and its place
         for axis, label in enumerate(own):
             if label is not None:
                 places.setdefault(label, []).append((at, axis))

@@ -359,3 +359,26 @@ def test_open_sizes_that_do_not_fit_are_refused(
     wrong = {one.name: rng.random(shape, "float32") for one, shape in zip(session.inputs, does_not, strict=True)}
     with pytest.raises(InputError, match="do not fit together: where 'x' is"):
         session.run(None, wrong)
+
+
+def test_a_number_among_operands_of_open_sizes_keeps_its_place() -> None:
+    """Masks of attention are ``Where(mask, 0, -inf)`` added to scores: numbers were left out of the places of the
+    operands, so that every such model of torch's newer exporter was refused ("list index out of range")."""
+    nodes = [
+        helper.make_node("Where", ["mask", "none", "x"], ["chosen"], name="where"),
+        helper.make_node("Concat", ["chosen", "x"], ["y"], axis=0),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "masked",
+        [
+            helper.make_tensor_value_info("mask", TensorProto.BOOL, ["n", "s"]),
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, ["m", "t"]),
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["p", "q"])],
+        [onnx.numpy_helper.from_array(np.array(-1, "float32"), "none")],
+    )
+    session = eqsat_layout.Session(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]))
+    x, mask = np.arange(6, dtype="float32").reshape(2, 3), np.array([[True, False, True], [False, True, False]])
+    (found,) = session.run(None, {"mask": mask, "x": x})
+    np.testing.assert_array_equal(found, np.concatenate([np.where(mask, np.float32(-1), x), x]))
