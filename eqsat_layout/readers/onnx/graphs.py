@@ -209,8 +209,10 @@ def _shapes(op: str, inputs: Sequence[Any], attributes: Mapping[str, Any], opset
         schema = onnx.defs.get_schema(op, opset)
         node = onnx.helper.make_node(op, names, outputs, **own)
         inferred = onnx.shape_inference.infer_node_outputs(schema, node, types, values)
-    except (onnx.defs.SchemaError, onnx.shape_inference.InferenceError, RuntimeError, ValueError, TypeError, KeyError):
-        return []  # it can't be such a node, which its converter says better
+    except (onnx.defs.SchemaError, onnx.shape_inference.InferenceError, onnx.checker.ValidationError):
+        return []  # it is no node of that version, which its converter says better, if it minds
+    except (RuntimeError, ValueError, TypeError, KeyError):
+        return []
     found = []
     for ty in inferred.values():
         dims = ty.tensor_type.shape.dim

@@ -113,6 +113,15 @@ def _sizes(inputs: Any, attributes: dict[str, Any]) -> tuple[list[float], list[i
     return scales, [int(np.floor(int(extent) * scale)) for scale, extent in zip(scales, extents, strict=bool(scales))]
 
 
+def without_empty(inputs: Any) -> Any:
+    """Operands without elements are left out, which version 11 did not know how to."""
+    return type(inputs)(None if one is not None and _is_empty(one) else one for one in inputs)
+
+
+def _is_empty(value: Any) -> bool:
+    return isinstance(value, ir.GenericConst) and 0 in value.value.shape
+
+
 def of_all_axes(inputs: Any, attributes: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     """The same ``Resize`` without ``axes``: the others keep their extents."""
     axes = attributes.get("axes")

@@ -93,3 +93,17 @@ def test_nodes_that_stand_before_what_they_read() -> None:
     got = eqsat_layout.Session(model, candidates=False).run(None, {"x": ROWS})[0]
     np.testing.assert_array_equal(got, np.maximum(ROWS, 0).astype("float16").astype("float32"))
     assert [one.name for one in model.graph.node] == ["second", "last", "first"]
+
+
+def test_operands_of_resizes_that_are_left_out_by_being_empty() -> None:
+    """Version 11, in which they could not be left out: "Only one of scales and sizes can be provided"."""
+    node = onnx.helper.make_node
+    nodes = [
+        node("Constant", [], ["twice"], value_ints=[1, 1, 2, 2]),  # an attribute of later versions, as torch writes it
+        node("Shape", ["x"], ["shape"]),
+        node("Mul", ["shape", "twice"], ["sizes"]),
+        node("Resize", ["x", "none", "none", "sizes"], ["y"], name="resize"),
+    ]
+    model = model_of(nodes, ["b", 3, "h", "w"], ["y"], {"none": np.empty(0, "float32")}, 11)
+    (got,) = eqsat_layout.Session(model, candidates=False).run(None, {"x": IMAGE})
+    np.testing.assert_array_equal(got, np.repeat(np.repeat(IMAGE, 2, 2), 2, 3))
