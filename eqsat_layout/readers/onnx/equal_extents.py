@@ -81,7 +81,7 @@ def _is_free(extent: Any, other: Any) -> bool:
 
 
 def _is_made_of(extent: Any, size: Any) -> bool:
-    """Whether ``extent`` is an expression in which the size is, as in ``min(s, 64)``; TVM computes no size of itself."""
+    """Whether ``extent`` is an expression of the size, as ``min(s, 64)`` is; TVM computes no size of itself."""
     is_expression = isinstance(size, tirx.Var) and not isinstance(extent, tirx.Var)
     return is_expression and any(size.same_as(one) for one in tirx.analysis.undefined_vars(extent))
 
