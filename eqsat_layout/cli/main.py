@@ -47,7 +47,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-for _command in (answers.plan, answers.compile, answers.run, answers.bench):
+app.command(context_settings={"allow_extra_args": True})(answers.bench)  # several engines behind --against
+for _command in (answers.plan, answers.compile, answers.run):
     app.command()(_command)
 
 
