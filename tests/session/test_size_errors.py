@@ -116,8 +116,8 @@ def test_an_input_that_is_no_multiple_of_another_one_is_named() -> None:
     n = tirx.Var("n", "int64")
     x, y = relax.Var("x", relax.TensorType([2 * n], "float32")), relax.Var("y", relax.TensorType([n], "float32"))
     builder = relax.BlockBuilder()
-    with builder.function("main", [x, y]), builder.dataflow():
-        builder.emit_func_output(builder.emit_output(builder.emit(relax.op.add(y, y))))
+    with builder.function("main", [x, y]):
+        builder.emit_func_output(builder.emit(relax.op.add(y, y)))
     session = eqsat_layout.Session(builder.get(), candidates=False)
     with pytest.raises(InputError, match=r"axis 0 of 'x', R\.Tensor\(\(2 \* n,\).* is 7, not 6"):
         session.run(None, {"x": np.ones(7, "float32"), "y": np.ones(3, "float32")})
