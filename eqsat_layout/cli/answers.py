@@ -160,8 +160,8 @@ def run(
 
 
 def bench(
+    context: typer.Context,
     file: SourceArgument,
-    more: Annotated[list[str] | None, typer.Argument(metavar="", hidden=True)] = None,
     against: Annotated[
         list[str] | None,
         typer.Option(metavar="ENGINE...", help="onnxruntime, openvino (ONNX files), torch (.pt2). Default: all."),
@@ -179,10 +179,11 @@ def bench(
     """Time the model in FILE beside other engines, in turns, and compare the results."""
     console = make_console()
     with errors(debug):
+        more = context.args  # what stands behind the first engine
         if more and not against:
             raise EqsatError(f"{more[0]!r}: engines come after --against")
         shapes = parse_shapes(shape)
         from eqsat_layout.cli.bench import BenchOptions, run_bench
 
-        asked = tuple(against or ()) + tuple(more or ())
+        asked = (*(against or ()), *more)
         run_bench(BenchOptions(file, asked, shapes, rounds, seed, precision, threads or 0), console)

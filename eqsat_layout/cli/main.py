@@ -1,12 +1,15 @@
 """The command line ``eqsat-layout``.
 
 In: arguments. Out: reports on the console, optimised modules in files. Exit codes: 0 done, 1 the demo's numbers
-disagree or a rule is wrong, 2 wrong arguments, a file that can't be read, or a refused module, 130 tuning was
+disagree or a rule is wrong, 2 wrong arguments, a file that can't be read, or a refused module, 130 what was
 interrupted. TVM is imported by the commands, not here, so that ``--help`` answers at once.
 """
 
 from __future__ import annotations
 
+import errno
+import os
+import sys
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -47,13 +50,21 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-for _command in (answers.plan, answers.compile, answers.run, answers.bench):
+app.command(context_settings={"allow_extra_args": True})(answers.bench)  # several engines behind --against
+for _command in (answers.plan, answers.compile, answers.run):
     app.command()(_command)
 
 
 def main() -> None:
     """The console script, by that name in completion too, however it is started."""
-    app(prog_name=app.info.name)
+    try:
+        app(prog_name=app.info.name)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # where Python puts what is left to be said when it ends
+        print(f"eqsat-layout: can't write what there is to say: {error.strerror}", file=sys.stderr)
+        sys.exit(2)
 
 
 def _print_version(wanted: bool) -> None:

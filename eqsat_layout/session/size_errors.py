@@ -14,7 +14,8 @@ from eqsat_layout.session.interface import TensorSpec, described
 
 _MISMATCH: Final = re.compile(
     r"\((?P<got>-?\d+) vs\. (?P<wanted>-?\d+)\)"
-    r".*ErrorContext\(match_cast, ty=(?P<type>.*)\)\s+match_cast error,\s+shape\[(?P<axis>\d+)\]",
+    r".*ErrorContext\((?:match_cast, ty|fn=\w+, loc=param\[\d+\], param=(?P<param>.*?), annotation)=(?P<type>.*)\)"
+    r"\s+match_cast error,\s+shape\[(?P<axis>\d+)\]",
     re.DOTALL,
 )
 
@@ -28,7 +29,8 @@ def size_error(error: RuntimeError, specs: Sequence[TensorSpec], tensors: Sequen
         f"{spec.name!r} is {described(tuple(map(int, tensor.shape)), spec.dtype)}"
         for spec, tensor in zip(specs, tensors, strict=True)
     )
-    what = f"axis {found['axis']} of a tensor {found['type']} inside is {found['got']}, not {found['wanted']}"
+    which = f"a tensor {found['type']} inside" if found["param"] is None else f"{found['param']!r}, {found['type']},"
+    what = f"axis {found['axis']} of {which} is {found['got']}, not {found['wanted']}"
     if found["type"].startswith("R.Shape([0]"):  # as passes/fitting_sizes.py writes it
         what = f"sizes inside that have to be equal are not: tensors differ by {abs(int(found['got']))} elements"
     return InputError(f"the inputs do not fit together: where {given}, {what}")

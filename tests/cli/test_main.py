@@ -248,3 +248,13 @@ def test_a_shell_completes_commands_however_the_command_line_was_started() -> No
     command = [sys.executable, "-m", "eqsat_layout"]
     run = subprocess.run(command, env=os.environ | asked, capture_output=True, text=True, check=False)
     assert run.stdout.split() == ["plan"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no device that is always full")
+def test_a_full_disk_behind_the_output_is_said_in_a_line() -> None:
+    """A traceback of rich."""
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "eqsat_layout", "--help"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == "eqsat-layout: can't write what there is to say: No space left on device\n"

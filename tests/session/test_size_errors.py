@@ -109,3 +109,15 @@ def test_operands_of_other_lengths_are_errors() -> None:
     np.testing.assert_allclose(session.run(None, {"x0": x, "x1": w})[0], x @ w)
     with pytest.raises(InputError, match=r"where 'x0' is float32 \(2, 4\), .* differ by 1"):
         session.run(None, {"x0": np.ones((2, 4), "float32"), "x1": w})
+
+
+def test_an_input_that_is_no_multiple_of_another_one_is_named() -> None:
+    """A raw RuntimeError of TVM's machine: what it checks of parameters is written in another way."""
+    n = tirx.Var("n", "int64")
+    x, y = relax.Var("x", relax.TensorType([2 * n], "float32")), relax.Var("y", relax.TensorType([n], "float32"))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x, y]):
+        builder.emit_func_output(builder.emit(relax.op.add(y, y)))
+    session = eqsat_layout.Session(builder.get(), candidates=False)
+    with pytest.raises(InputError, match=r"axis 0 of 'x', R\.Tensor\(\(2 \* n,\).* is 7, not 6"):
+        session.run(None, {"x": np.ones(7, "float32"), "y": np.ones(3, "float32")})

@@ -16,7 +16,7 @@ from eqsat_layout.readers.layers.dtypes import as_dtype
 
 Array = np.ndarray[Any, Any]
 
-_REACH: Final = {"linear": 1, "cubic": 2}
+REACH: Final = {"linear": 1, "cubic": 2}
 """How far from its middle a filter is not zero."""
 
 
@@ -32,7 +32,7 @@ class Filter:
     def weights(self, places: Array, extent: int, shrink: float) -> Array:
         """A row for each of ``places``, which are in elements of the data. ``shrink``: below 1 where the filter is that
         much wider, so that all elements count."""
-        reach = int(np.ceil(_REACH[self.kind] / shrink)) + 1
+        reach = int(np.ceil(REACH[self.kind] / shrink)) + 1
         first = np.floor(places).astype(int)[:, None] - reach
         elements = first + np.arange(2 * reach + 2)
         found = self._at((elements - places[:, None]) * shrink)
@@ -52,8 +52,8 @@ class Filter:
         return np.where(x < 1, near, np.where(x < 2, far, 0.0))
 
 
-def resampled(builder: relax.BlockBuilder, data: Any, rows: Mapping[int, Array]) -> Any:
-    """``data`` with each axis of ``rows`` made of what the rows of its matrix say."""
+def resampled(builder: relax.BlockBuilder, data: Any, rows: Mapping[int, Any]) -> Any:
+    """``data`` with each axis of ``rows`` made of what the rows of its matrix, an array or a tensor of Relax, say."""
     dtype, rank = str(data.ty.dtype), len(data.ty.shape)
     wide = "float32" if dtype in ("float16", "bfloat16") else dtype
     made = as_dtype(builder, data, wide)
@@ -61,7 +61,13 @@ def resampled(builder: relax.BlockBuilder, data: Any, rows: Mapping[int, Array])
         order = [*(one for one in range(rank) if one != axis), axis]
         if axis != rank - 1:
             made = builder.emit(relax.op.permute_dims(made, order))
-        made = builder.emit(relax.op.matmul(made, relax.const(np.ascontiguousarray(matrix.T).astype(wide), wide)))
+        made = builder.emit(relax.op.matmul(made, _columns(builder, matrix, wide)))
         if axis != rank - 1:
             made = builder.emit(relax.op.permute_dims(made, [order.index(one) for one in range(rank)]))
     return as_dtype(builder, made, dtype)
+
+
+def _columns(builder: relax.BlockBuilder, matrix: Any, dtype: str) -> Any:
+    if isinstance(matrix, np.ndarray):
+        return relax.const(np.ascontiguousarray(matrix.T).astype(dtype), dtype)
+    return builder.emit(relax.op.permute_dims(as_dtype(builder, matrix, dtype), [1, 0]))

@@ -33,6 +33,8 @@ def with_equal_extents(
         return type(inputs)(_with_one_extent(builder, inputs, _letters(text, shapes)))
     if len(shapes) < 2:
         return inputs
+    if op == "MatMul" and all(shapes):
+        return type(inputs)(_with_one_extent(builder, inputs, _of_product(*shapes)))
     if op == "Concat":
         return type(inputs)(agreeing(builder, inputs, int(attributes.get("axis", 0)) % len(shapes[0])))
     if _broadcasts(op, tuple(str(one.ty.dtype) for one in inputs), opset):
@@ -43,10 +45,10 @@ def with_equal_extents(
 def agreeing(builder: relax.BlockBuilder, given: Any, apart: int | None = None) -> list[Any]:
     """``given``, tensors of known rank, with one expression for extents that must be equal, all but those of the axis
     ``apart``. Axes are counted from the last."""
-    shapes = [_shape(one) for one in given]
-    if None in shapes:
+    shapes = [shape for one in given if (shape := _shape(one)) is not None]
+    if len(shapes) < len(given):
         return list(given)
-    labels = [[None if at == apart else at - len(shape) for at in range(len(shape))] for shape in shapes if shape]
+    labels = [[None if at == apart else at - len(shape) for at in range(len(shape))] for shape in shapes]
     return _with_one_extent(builder, given, labels, spreads=apart is None)
 
 
@@ -57,7 +59,7 @@ def _with_one_extent(
     them where it ``spreads``."""
     found, analyzer = list(given), sym.Analyzer()
     places: dict[Any, list[tuple[int, int]]] = {}
-    for at, own in enumerate(labels):
+    for at, own in enumerate(labels):  # a number has no axes, and its place
         for axis, label in enumerate(own):
             if label is not None:
                 places.setdefault(label, []).append((at, axis))
@@ -66,20 +68,33 @@ def _with_one_extent(
         numbers = [int(extent) for extent in (first, second) if isinstance(extent, tirx.IntImm)]
         if (spreads and 1 in numbers) or len(numbers) == 2 or analyzer.can_prove_equal(first, second):
             continue
-        is_first = isinstance(first, tirx.Var) and not isinstance(second, tirx.Var)
+        is_first = _is_free(first, second) or _is_made_of(first, second)
         (at, axis), extent = (before, second) if is_first else (after, first)
-        found[at] = _with_extent(builder, found[at], axis, extent)
+        found[at] = with_extent(builder, found[at], axis, extent)
     return found
 
 
-def _with_extent(builder: relax.BlockBuilder, data: Any, axis: int, extent: Any) -> Any:
+def _is_free(extent: Any, other: Any) -> bool:
+    """Whether ``extent`` is a size by itself, and ``other`` an expression of others, which it may be called."""
+    is_plain = isinstance(extent, tirx.Var) and not isinstance(other, tirx.Var)
+    return is_plain and not _is_made_of(other, extent)
+
+
+def _is_made_of(extent: Any, size: Any) -> bool:
+    """Whether ``extent`` is an expression of the size, as ``min(s, 64)`` is; TVM computes no size of itself."""
+    is_expression = isinstance(size, tirx.Var) and not isinstance(extent, tirx.Var)
+    return is_expression and any(size.same_as(one) for one in tirx.analysis.undefined_vars(extent))
+
+
+def with_extent(builder: relax.BlockBuilder, data: Any, axis: int, extent: Any) -> Any:
     """``data``, along ``axis`` as long as ``extent``, which each run checks."""
     shape = _extents(data)
-    is_one_size = isinstance(extent, tirx.Var)
+    is_circular = _is_made_of(extent, shape[axis])
     shape[axis] = extent
-    if not is_one_size:
+    if not isinstance(extent, tirx.Var) and not is_circular:
         return builder.match_cast(builder.normalize(data), relax.TensorType(shape, str(data.ty.dtype)))
-    # TVM drops a cast of one size to another; a reshape keeps its elements (passes/fitting_sizes.py).
+    # TVM drops a cast of one size to another, and takes none of a size to what is made of it; a reshape keeps its
+    # elements (passes/fitting_sizes.py).
     return builder.normalize(builder.emit(relax.op.reshape(data, relax.ShapeExpr(shape))))
 
 
@@ -91,6 +106,14 @@ def _letters(equation: str, shapes: Sequence[Sequence[Any]]) -> list[list[Any]]:
         between = len(shape) - len(before) - len(after) if dots else 0
         found.append([*before, *range(-between, 0), *after])
     return found
+
+
+def _of_product(one: Sequence[Any], other: Sequence[Any]) -> list[list[Any]]:
+    """For each axis of two matrices, vectors, or stacks of matrices its place from the last in a stack, the same text
+    for what is summed over, None for what is in one only."""
+    first, second = ([*range(-len(shape), -2), None, None][-len(shape) :] for shape in (one, other))
+    first[-1] = second[-2 if len(other) > 1 else -1] = "summed"
+    return [first, second]
 
 
 def _as_long_as_its_parts(builder: relax.BlockBuilder, inputs: list[Any], attributes: Mapping[str, Any]) -> list[Any]:

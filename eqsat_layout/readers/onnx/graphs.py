@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from itertools import chain
@@ -131,7 +132,12 @@ def check_domains(graph: Any) -> None:
 
 
 def check_ports(graph: Any) -> None:
-    """:class:`EqsatError` for an input or a result that is no tensor."""
+    """:class:`EqsatError` for an input or a result that is no tensor, two inputs of one name, or no result at all."""
+    names = [str(value.name) for value in graph.input]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise EqsatError(f"has two inputs {twice[0]!r}")
+    if not graph.output:
+        raise EqsatError("gives nothing: its graph has no outputs")
     for what, values in (("input", graph.input), ("result", graph.output)):
         for value in values:
             kind = value.type.WhichOneof("value")
@@ -209,8 +215,13 @@ def _shapes(op: str, inputs: Sequence[Any], attributes: Mapping[str, Any], opset
         schema = onnx.defs.get_schema(op, opset)
         node = onnx.helper.make_node(op, names, outputs, **own)
         inferred = onnx.shape_inference.infer_node_outputs(schema, node, types, values)
-    except (onnx.defs.SchemaError, onnx.shape_inference.InferenceError, RuntimeError, ValueError, TypeError, KeyError):
-        return []  # it can't be such a node, which its converter says better
+    except onnx.shape_inference.InferenceError as error:
+        said = re.sub(r"^.*\[\w+Error\] ", "", str(error), flags=re.DOTALL).strip(" .")
+        raise EqsatError(f"{said} (operands: {', '.join(map(_shape_said, inputs))})") from error
+    except (onnx.defs.SchemaError, onnx.checker.ValidationError):
+        return []  # it is no node of that version, which its converter says better, if it minds
+    except (RuntimeError, ValueError, TypeError, KeyError):
+        return []
     found = []
     for ty in inferred.values():
         dims = ty.tensor_type.shape.dim
@@ -218,6 +229,13 @@ def _shapes(op: str, inputs: Sequence[Any], attributes: Mapping[str, Any], opset
             dtype = onnx.helper.tensor_dtype_to_np_dtype(ty.tensor_type.elem_type)
             found.append((str(dtype), [dim.dim_value for dim in dims]))
     return found
+
+
+def _shape_said(given: Any) -> str:
+    shape = getattr(getattr(given, "ty", None), "shape", None)
+    if isinstance(shape, relax.ShapeExpr):
+        return f"[{', '.join(str(extent) for extent in shape.values)}]"
+    return "none" if given is None else "of sizes"
 
 
 def _type(onnx: Any, given: Any) -> Any:

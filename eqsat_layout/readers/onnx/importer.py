@@ -108,7 +108,7 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
         if op_name == "Upsample" or (op_name == "Resize" and opset < resizes.BY_PLACE):
             return self._made("Resize", *resizes.as_resize(inputs, attrs), max(opset, resizes.FULL))
         if op_name == "Resize":
-            inputs, attrs = resizes.of_all_axes(inputs, attrs)
+            inputs, attrs = resizes.of_all_axes(resizes.without_empty(inputs), attrs)
             if resizes.is_by_rows(inputs, attrs):
                 return self.bb.normalize(resizes.by_rows(self.bb, inputs, attrs))
         convert = super()._convert_operator

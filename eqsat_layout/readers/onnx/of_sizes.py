@@ -12,6 +12,7 @@ from tvm import ir, relax, sym, tirx
 from tvm_ffi import structural_equal
 
 from eqsat_layout.errors import EqsatError
+from eqsat_layout.readers.onnx.equal_extents import with_extent
 from eqsat_layout.readers.onnx.known_sizes import simplified
 
 
@@ -74,10 +75,10 @@ def _spread(builder: relax.BlockBuilder, inputs: Any, _: dict[str, Any]) -> Any:
             raise EqsatError(f"an axis of {int(extent)} elements can't be spread to {int(want)}")
         elif not isinstance(extent, tirx.IntImm):
             made[axis] = spread[axis] = want
-    dtype = str(data.ty.dtype)
     own = spread[rank - len(have) :]
-    if not structural_equal(relax.ShapeExpr(own), relax.ShapeExpr(have)):
-        data = builder.match_cast(builder.normalize(data), relax.TensorType(own, dtype))
+    for axis, (old, new) in enumerate(zip(have, own, strict=True)):
+        if not structural_equal(old, new):
+            data = with_extent(builder, data, axis, new)
     if rank == len(have) and structural_equal(relax.ShapeExpr(own), relax.ShapeExpr(made)):
         return data
     return relax.op.broadcast_to(data, relax.ShapeExpr(made))

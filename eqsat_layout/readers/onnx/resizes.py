@@ -6,15 +6,18 @@ In: a node's inputs and attributes, TVM's converter. Out: its result, in Relax.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, Final
 
 import numpy as np
 import tvm
-from tvm import ir, relax, tirx
+from tvm import ir, relax, sym, tirx
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.readers.layers.resampling import Filter, resampled
-from eqsat_layout.readers.layers.resizing import cropped, extended
+from eqsat_layout.readers.layers.resizing import LARGEST_PART, cropped, extended
+from eqsat_layout.readers.onnx.open_resizes import OpenAxis
 
 _MOST: Final = 1 << 26
 """Numbers that say where the elements of a result lie, and how much each counts."""
@@ -42,44 +45,46 @@ def is_by_rows(inputs: Any, attributes: dict[str, Any]) -> bool:
     where = attributes.get("coordinate_transformation_mode", b"half_pixel")
     if attributes.get("keep_aspect_ratio_policy", b"stretch") != b"stretch" or where == b"half_pixel_symmetric":
         return True
-    scales, sizes = _sizes(inputs, attributes)
-    extents = [int(e) for e in list(inputs[0].ty.shape.values)] if sizes else []
-    wholes = [scale * extent for scale, extent in zip(scales, extents, strict=True)]
+    changed = _changed(inputs, attributes)
     if attributes.get("mode", b"nearest") == b"nearest":  # TVM goes by the sizes, and rounds otherwise between elements
-        return where != b"tf_crop_and_resize" and any(
-            whole != size or not (scale.is_integer() or (1 / scale).is_integer())
-            for whole, size, scale in zip(wholes, sizes, scales, strict=True)
-        )
-    is_odd = where == b"align_corners" and any(
-        whole != size or size == 1 for whole, size in zip(wholes, sizes, strict=True)
-    )
+        return where != b"tf_crop_and_resize" and not all(one.is_whole for one in changed or ())
+    is_odd = where == b"align_corners" and any(one.is_known and one.is_odd for one in changed or ())
     return is_odd or bool(_smooths(attributes) or attributes.get("exclude_outside"))
 
 
 def by_rows(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any]) -> Any:
     """Such a ``Resize``."""
-    scales, sizes = _sizes(inputs, attributes)
-    if not sizes:
-        raise EqsatError("such a Resize of sizes that are known at run time only is not done")
+    changed = _changed(inputs, attributes)
+    if changed is None:
+        raise EqsatError("such a Resize by what is known at run time only is not done")
     kind, a = attributes.get("mode", b"nearest").decode(), float(attributes.get("cubic_coeff_a", -0.75))
     where = attributes.get("coordinate_transformation_mode", b"half_pixel").decode()
-    given = enumerate(zip(map(int, inputs[0].ty.shape.values), sizes, scales, strict=True))
-    changed = [(axis, extent, size, scale) for axis, (extent, size, scale) in given if size != extent or scale != 1]
-    if max((size * (1 if kind == "nearest" else extent) for _, extent, size, _ in changed), default=0) > _MOST:
-        raise EqsatError(f"a Resize to {' x '.join(map(str, sizes))} is not done by rows: more than {_MOST} numbers")
+    if max((one.size * (1 if kind == "nearest" else one.extent) for one in changed if one.is_known), default=0) > _MOST:
+        sizes = " x ".join(str(one.size) for one in changed)
+        raise EqsatError(f"a Resize to {sizes} is not done by rows: more than {_MOST} numbers")
     if kind == "nearest":
         made, rounding = inputs[0], attributes.get("nearest_mode", b"round_prefer_floor").decode()
-        for axis, extent, size, scale in changed:
-            at = _ROUNDINGS[rounding](_places(where, size, extent, scale, "float32"))  # as others, where two are near
-            places = relax.const(np.clip(at, 0, extent - 1).astype("int64"))
-            made = builder.emit(relax.op.take(made, places, axis=axis))
+        for one in changed:
+            made = builder.emit(relax.op.take(made, _indices(builder, one, where, rounding), axis=one.at))
         return made
     means = Filter(kind, a, excludes=bool(attributes.get("exclude_outside")))
-    rows = {}
-    for axis, extent, size, scale in changed:
-        shrink = min(1.0, scale) if _smooths(attributes) else 1.0
-        rows[axis] = means.weights(_places(where, size, extent, scale), extent, shrink)
+    rows = {one.at: _weights(builder, one, where, means, smooths=_smooths(attributes)) for one in changed}
     return resampled(builder, inputs[0], rows)
+
+
+def _indices(builder: relax.BlockBuilder, axis: _Axis, where: str, rounding: str) -> Any:
+    if not axis.is_known:
+        return OpenAxis(builder, axis.extent, axis.size, axis.scale).indices(where, rounding)
+    # in float32 as others, where two are near
+    at = _ROUNDINGS[rounding](_places(where, axis.size, axis.extent, axis.by, "float32"))
+    return relax.const(np.clip(at, 0, axis.extent - 1).astype("int64"))
+
+
+def _weights(builder: relax.BlockBuilder, axis: _Axis, where: str, means: Filter, *, smooths: bool) -> Any:
+    if not axis.is_known:
+        return OpenAxis(builder, axis.extent, axis.size, axis.scale).weights(where, means, smooths=smooths)
+    shrink = min(1.0, axis.by) if smooths else 1.0
+    return means.weights(_places(where, axis.size, axis.extent, axis.by), axis.extent, shrink)
 
 
 _ROUNDINGS: Final[dict[str, Callable[[Any], Any]]] = {
@@ -94,23 +99,106 @@ def _smooths(attributes: dict[str, Any]) -> bool:
     return bool(attributes.get("antialias"))
 
 
-def _sizes(inputs: Any, attributes: dict[str, Any]) -> tuple[list[float], list[int]]:
-    """Scales and resulting sizes along each axis; nothing where they are not known."""
-    extents = list(inputs[0].ty.shape.values)
+@dataclass(frozen=True)
+class _Axis:
+    """One that a resize changes. ``scale``: None where the sizes say it. Extents are numbers, or expressions."""
+
+    at: int
+    extent: Any
+    size: Any
+    scale: float | None
+
+    @property
+    def is_known(self) -> bool:
+        return isinstance(self.extent, int) and isinstance(self.size, int)
+
+    @property
+    def by(self) -> float:
+        """Of an axis that is known."""
+        return float(self.size / self.extent) if self.scale is None else self.scale
+
+    @property
+    def is_odd(self) -> bool:
+        return bool(self.by * self.extent != self.size or self.size == 1)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether each element becomes as many, or one is taken of as many; so are scales of open extents for TVM."""
+        if self.is_known:
+            is_simple = self.by.is_integer() or (1 / self.by).is_integer()
+            return is_simple and bool(self.by * self.extent == self.size)
+        if self.scale is not None:
+            return True
+        analyzer, zero = sym.Analyzer(), tirx.IntImm("int64", 0)
+        one, other = self.extent, self.size
+        # ``2 h`` of ``h``; of a number and a size nothing is known
+        return any(
+            bool(tirx.analysis.undefined_vars(tirx.const(b, "int64") if isinstance(b, int) else b))
+            and analyzer.can_prove_equal(tirx.floormod(a, b), zero)
+            for a, b in ((one, other), (other, one))
+        )
+
+
+def _changed(inputs: Any, attributes: dict[str, Any]) -> list[_Axis] | None:
+    """The axes that a resize changes; None where it is not known by how much."""
+    extents = [int(e) if isinstance(e, tirx.IntImm) else e for e in inputs[0].ty.shape.values]
     given = [*inputs, None, None][:4]
-    if not all(isinstance(e, tirx.IntImm) for e in extents):
-        return [], []
-    scales, sizes = _numbers(given[2]), _numbers(given[3])
     policy = attributes.get("keep_aspect_ratio_policy", b"stretch")
-    if sizes and policy != b"stretch":
-        axes = [int(axis) % len(extents) for axis in attributes.get("axes") or range(len(extents))]
-        ratios = [size / int(extents[axis]) for axis, size in zip(axes, sizes, strict=True)]
-        by = min(ratios) if policy == b"not_larger" else max(ratios)
-        scales = [by if axis in axes else 1.0 for axis in range(len(extents))]
-        return scales, [int(np.floor(int(e) * scale + 0.5)) for e, scale in zip(extents, scales, strict=True)]
-    if sizes:
-        return [size / int(extent) for size, extent in zip(sizes, extents, strict=True)], sizes
-    return scales, [int(np.floor(int(extent) * scale)) for scale, extent in zip(scales, extents, strict=bool(scales))]
+    if policy != b"stretch":
+        return _in_proportion(extents, _numbers(given[3]), policy, attributes)
+    if (sizes := _elements(given[3])) is not None:
+        return [
+            _Axis(at, extent, size, None)
+            for at, (extent, size) in enumerate(zip(extents, sizes, strict=True))
+            if not _is_same(extent, size)
+        ]
+    scales = _numbers(given[2])
+    sized = zip(extents, scales, strict=bool(scales))
+    changed = [_Axis(at, e, _scaled(e, by), by) for at, (e, by) in enumerate(sized) if by != 1]
+    return changed if scales and all(one.size is not None for one in changed) else None
+
+
+def _in_proportion(
+    extents: list[Any], sizes: list[int], policy: bytes, attributes: dict[str, Any]
+) -> list[_Axis] | None:
+    """The smaller, or larger, one of the scales that sizes ask for is that of all axes."""
+    if not sizes or not all(isinstance(extent, int) for extent in extents):
+        return None
+    axes = [int(axis) % len(extents) for axis in attributes.get("axes") or range(len(extents))]
+    ratios = [size / extents[axis] for axis, size in zip(axes, sizes, strict=True)]
+    by = min(ratios) if policy == b"not_larger" else max(ratios)
+    return [_Axis(axis, extents[axis], int(np.floor(extents[axis] * by + 0.5)), by) for axis in axes if by != 1]
+
+
+def _scaled(extent: Any, scale: float) -> Any:
+    """None for an extent that is not known, and a scale that is no simple fraction."""
+    if isinstance(extent, int):
+        return int(np.floor(extent * scale))
+    ratio = Fraction(scale).limit_denominator(LARGEST_PART)
+    is_exact = np.float32(ratio) == np.float32(scale)
+    return tirx.floordiv(extent * ratio.numerator, ratio.denominator) if is_exact else None
+
+
+def _is_same(extent: Any, size: Any) -> bool:
+    if isinstance(extent, int) or isinstance(size, int):
+        return isinstance(extent, int) and isinstance(size, int) and extent == size
+    return bool(sym.Analyzer().can_prove_equal(extent, size))
+
+
+def _elements(value: Any) -> list[Any] | None:
+    """Of a shape, or a constant: numbers, and expressions of sizes."""
+    if isinstance(value, relax.ShapeExpr):
+        return [int(size) if isinstance(size, tirx.IntImm) else size for size in value.values]
+    return _numbers(value) or None
+
+
+def without_empty(inputs: Any) -> Any:
+    """Operands without elements are left out, which version 11 did not know how to."""
+    return type(inputs)(None if one is not None and _is_empty(one) else one for one in inputs)
+
+
+def _is_empty(value: Any) -> bool:
+    return isinstance(value, ir.GenericConst) and 0 in value.value.shape
 
 
 def of_all_axes(inputs: Any, attributes: dict[str, Any]) -> tuple[Any, dict[str, Any]]:

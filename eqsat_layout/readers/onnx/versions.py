@@ -24,7 +24,15 @@ _WIDER: Final = {"INT4": "INT8", "INT2": "INT8", "UINT4": "UINT8", "UINT2": "UIN
 
 def of_a_known_version(model: Any) -> Any:
     """Of opset :data:`OLDEST` or newer."""
-    version = opset_of(model, unsaid=OLDEST)
+    onnx, version = importlib.import_module("onnx"), opset_of(model, unsaid=OLDEST)
+    for what, own, newest in (
+        ("opset", version, onnx.defs.onnx_opset_version()),
+        ("IR version", model.ir_version, onnx.IR_VERSION),
+    ):
+        if own > newest:
+            raise EqsatError(
+                f"of {what} {own}, and the package onnx {onnx.__version__}, which reads it, knows {newest} at most"
+            )
     if version >= OLDEST:
         return model
     converter = importlib.import_module("onnx.version_converter")

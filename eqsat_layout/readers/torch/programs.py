@@ -39,11 +39,22 @@ def program_in(path: Path) -> Any:
         checked_archive(path, copy)
         with talk_to_log() as logged:
             try:
-                return export.load(copy)
+                return _without_ranges_of_multiples(export.load(copy))
             except RuntimeError as error:
                 if not logged:
                     raise
                 raise EqsatError(logged[-1]) from error  # the error says that it was logged
+
+
+def _without_ranges_of_multiples(program: Any) -> Any:
+    """Torch writes the range of ``2 * Dim("h")`` beside that of ``h``, and can't decompose what it reads so."""
+    symbol = importlib.import_module("sympy").Symbol
+    types = [node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"]
+    for size in (size for ty in types for size in getattr(ty, "shape", ()) if hasattr(size, "node")):
+        ranges = size.node.shape_env.var_to_range
+        for multiple in [one for one in ranges if not isinstance(one, symbol)]:
+            del ranges[multiple]
+    return program
 
 
 def from_program(program: Any) -> Model:

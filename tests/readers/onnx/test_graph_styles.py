@@ -93,3 +93,41 @@ def test_nodes_that_stand_before_what_they_read() -> None:
     got = eqsat_layout.Session(model, candidates=False).run(None, {"x": ROWS})[0]
     np.testing.assert_array_equal(got, np.maximum(ROWS, 0).astype("float16").astype("float32"))
     assert [one.name for one in model.graph.node] == ["second", "last", "first"]
+
+
+def test_operands_of_resizes_that_are_left_out_by_being_empty() -> None:
+    """Version 11, in which they could not be left out: "Only one of scales and sizes can be provided"."""
+    node = onnx.helper.make_node
+    nodes = [
+        node("Constant", [], ["twice"], value_ints=[1, 1, 2, 2]),  # an attribute of later versions, as torch writes it
+        node("Shape", ["x"], ["shape"]),
+        node("Mul", ["shape", "twice"], ["sizes"]),
+        node("Resize", ["x", "none", "none", "sizes"], ["y"], name="resize"),
+    ]
+    model = model_of(nodes, ["b", 3, "h", "w"], ["y"], {"none": np.empty(0, "float32")}, 11)
+    (got,) = eqsat_layout.Session(model, candidates=False).run(None, {"x": IMAGE})
+    np.testing.assert_array_equal(got, np.repeat(np.repeat(IMAGE, 2, 2), 2, 3))
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"mode": "nearest", "coordinate_transformation_mode": "half_pixel"},
+        {"mode": "linear", "antialias": 1},
+    ],
+    ids=["nearest", "smooth"],
+)
+def test_resizes_of_images_of_open_sizes(attributes: dict[str, Any]) -> None:
+    """Smooth ones were refused, also where only the batch is open ("sizes that are known at run time only"); nearest
+    elements were taken beside those of ONNX."""
+    node = onnx.helper.make_node
+    nodes = [
+        node("Shape", ["x"], ["first"], end=2),
+        node("Concat", ["first", "sides"], ["sizes"], axis=0),
+        node("Resize", ["x", "", "", "sizes"], ["y"], name="resize", **attributes),
+    ]
+    model = model_of(nodes, ["n", 3, "h", 7], ["y"], {"sides": np.array([13, 7])}, 18)
+    session = eqsat_layout.Session(model, candidates=False)
+    for image in (IMAGE, np.concatenate([IMAGE, IMAGE], 2)):
+        (want,) = reference.ReferenceEvaluator(model).run(None, {"x": image})
+        np.testing.assert_allclose(session.run(None, {"x": image})[0], want, atol=1e-5)

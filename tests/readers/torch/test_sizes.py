@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from readers.torch.function_module import FunctionModule
-from tvm import tirx
+from tvm import sym, tirx
 
 import eqsat_layout
 from eqsat_layout.errors import EqsatError, InputError
+from eqsat_layout.readers.modules import read_model
 from eqsat_layout.readers.torch.programs import _from_dense
 from eqsat_layout.readers.torch.slices import is_inside
 
@@ -211,3 +213,19 @@ def test_repeats_as_often_as_a_size_says_are_read_at_once(monkeypatch: pytest.Mo
     got = session.run(None, dict(zip(names, (X[:3], ROWS), strict=True)))
     np.testing.assert_array_equal(got[0], ROWS[None].repeat(3, 1, 2).numpy())
     assert len(times) == 1
+
+
+class _Halves(torch.nn.Module):  # type: ignore[misc]
+    def forward(self, x: Any, y: Any) -> Any:
+        return x.reshape(2, -1).sum(0) + y
+
+
+def test_a_size_that_is_twice_another_one_is_read_from_an_archive(tmp_path: Path) -> None:
+    """Torch does not decompose what it saved so: "expected sympy.Symbol"."""
+    half = torch.export.Dim("half", max=100)
+    given = torch.randn(8), torch.randn(4)
+    program = torch.export.export(_Halves(), given, dynamic_shapes=({0: 2 * half}, {0: half}))
+    torch.export.save(program, tmp_path / "halves.pt2")
+    module = read_model(tmp_path / "halves.pt2").module
+    x, y = (list(param.ty.shape) for param in module["main"].params)
+    assert sym.Analyzer().can_prove_equal(x[0], 2 * y[0])
