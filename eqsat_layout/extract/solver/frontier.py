@@ -108,7 +108,7 @@ def _within_limits(reduced: Reduced, sweep: Sweep, start: float, limit: float, m
                 found = solution(reduced, better.choices, bound, SolverStats(method="ilp"))
     if found is None:
         raise ExtractionError("no selection was found within the limits that does not make a tensor out of itself")
-    return replace(found, lower_bound=min(bound, found.cost))
+    return replace(found, lower_bound=found.cost if narrow.proven else min(bound, found.cost))
 
 
 class _Narrow:
