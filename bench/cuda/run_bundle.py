@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from bench.cuda.bundles.items import read_manifest
+from bench.cuda.bundles.items import MANIFEST, read_manifest
 from bench.cuda.bundles.steps import STEPS, Bundle, Row
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
@@ -107,6 +107,8 @@ def main(given: Sequence[str] | None = None) -> int:
     for step in steps:
         if step not in STEPS:
             parser.error(f"there is no step {step!r}; there are {', '.join(STEPS)}")
+    if not (options.folder / MANIFEST).is_file():
+        parser.error(f"{options.folder} is no bundle, or one that was not finished: there is no {MANIFEST}")
     head, items = read_manifest(options.folder)
     bundle = Bundle(options.folder, items, options.simulate, options.turns, options.runs)
     if options.begin is not None:

@@ -70,7 +70,10 @@ class _Neighbours:
         if not apart:
             return None
         region, problem = self.region, self.region.selection.problem
-        found = solved(region.selection, self._cheaper(apart), self.search.time_limit)
+        cheaper = self._cheaper(apart)
+        if cheaper == problem:
+            return None  # of no pair, both can be joined
+        found = solved(region.selection, cheaper, self.search.time_limit)
         if (found.made, found.source) == (region.solution.made, region.solution.source):
             return None
         cost = cost_of(problem, found.made, found.source)

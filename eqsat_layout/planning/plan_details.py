@@ -153,6 +153,23 @@ class PlanDetails:
         found = [refusal for key in sorted(keys) for refusal in self._not_offered(signatures[key])]
         return tuple(found)
 
+    def not_held(self) -> tuple[Refusal, ...]:
+        """What of the program's contractions can't lie in a memory that would suit it, and why."""
+        signatures = self.search.program.signatures
+        keys = {node.signature for graph in self.search.program.graphs for node in graph.nodes if node.signature}
+        found: list[Refusal] = []
+        for signature in (signatures[key] for key in sorted(keys)):
+            computation = signature.computation
+            if computation is None or not computation.is_contraction or signature.symbols:
+                continue
+            for buffer, fmt, reason in self.search.target.not_held(computation):
+                is_result = buffer in computation.results
+                number = (computation.results if is_result else computation.operands).index(buffer)
+                side = f"{'result' if is_result else 'operand'} {number}"
+                layout = self.names(fmt) if is_result else self.names.operand(signature, number, fmt)
+                found.append(Refusal(self.full_name(signature.key), side, fmt.index_map, reason, layout))
+        return tuple(found)
+
     def kept_back(self) -> Mapping[str, tuple[str, ...]]:
         """The algorithms that were not offered because sizes are symbols, by op."""
         found: dict[str, dict[str, None]] = {}

@@ -238,7 +238,7 @@ def _refusals(regions: Sequence[Region], details: PlanDetails) -> tuple[Refusal,
         [_refusal(r, details) for r in refused if (r.signature.key in details.algorithms) is is_inner]
         for is_inner in (False, True)
     )
-    return tuple(dict.fromkeys([*own, *details.not_offered(), *inner]))
+    return tuple(dict.fromkeys([*own, *details.not_held(), *details.not_offered(), *inner]))
 
 
 def _refusal(refused: RefusedFormat, details: PlanDetails) -> Refusal:

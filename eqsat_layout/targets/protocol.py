@@ -172,6 +172,10 @@ class Target:
         """Formats (with memories) that a layout-critical op may also run in."""
         return ()
 
+    def not_held(self, computation: Computation) -> Iterable[tuple[int, Format, str]]:
+        """The buffers of a layout-critical op that a memory would suit but can't hold: in which format, and why."""
+        return ()
+
     def algorithms(self) -> Sequence[Algorithm]:
         """Other ways to compute what blocks compute; without ``approx`` ones where the target is exact."""
         return ()

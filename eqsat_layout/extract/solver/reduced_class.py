@@ -21,7 +21,7 @@ from eqsat_layout.extract.solver.problem import ConversionMatrix
 MadeStores = tuple[tuple[int, int], ...]
 """Made stores, each with the index of its node in the problem."""
 
-COMBINATIONS = 2_000
+COMBINATIONS = 20_000
 """Ways to supply one demand that are looked at; beyond them the answer is only a bound (see `Transitions.exact`)."""
 EXACT_SUPPLIERS = 6
 """Repair costs look at all sets of this many made stores, and are looser beyond."""

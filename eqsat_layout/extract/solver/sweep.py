@@ -11,16 +11,23 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from eqsat_layout.extract.solver.blocks import SweepBlock, Touches
 from eqsat_layout.extract.solver.dominance import prune
+from eqsat_layout.extract.solver.narrowing import beam, weaken
 from eqsat_layout.extract.solver.order import EliminationOrder, EliminationStep
 from eqsat_layout.extract.solver.reduce import Reduced
 from eqsat_layout.extract.solver.reduced_class import MadeStores
+from eqsat_layout.extract.solver.remaining import Remaining
 from eqsat_layout.extract.solver.states import Narrow, State, keep_cheaper
 from eqsat_layout.extract.solver.transitions import Cycle, ShiftedTransitions
 
 SPARE = 4
 """Narrowed sweeps compare this many times the states that they keep."""
+
+TRIED = 16
+"""Beams look at this many times the states that they keep: of unequal cost, most are never kept."""
 
 LONGEST, LONGEST_EACH = 500_000, 500
 """States that an exact sweep compares in all, and more of them for each step. ResNet-50 takes 4 000 for 301 steps,
@@ -41,6 +48,11 @@ class Sweep:
     """What becomes of demands in blocks: by first step, end, and the demands."""
     compared: list[int] = field(default_factory=lambda: [0])
     """One number: states that were compared with others, those inside of blocks too."""
+    remaining: Remaining | None = None
+    """With it, states that can't end below ``limit`` are dropped."""
+    limit: float = math.inf
+    bound: float = 0.0
+    """No end costs less, unless it costs ``limit`` or more; known where ``remaining`` is."""
 
     @classmethod
     def begin(cls, reduced: Reduced, order: EliminationOrder) -> Sweep:
@@ -55,6 +67,11 @@ class Sweep:
     def copy(self) -> Sweep:
         """A sweep that goes on from here on its own."""
         return Sweep(self.reduced, self.order, self.states, self.touches, self.step, self.widest)
+
+    def after(self, step: int, demand: int, most: int) -> list[State]:
+        """The states after one step from a demand on, relaxed where they would be too many."""
+        alone = Sweep(self.reduced, self.order, [(0.0, demand, None)], self.touches, step)
+        return alone._expand(self.order.steps[step], most, weaken) or []
 
     @property
     def cost(self) -> float:
@@ -116,11 +133,21 @@ class Sweep:
             waiting = bits & ~block.acting
             for more, reached, within in ends:
                 keep_cheaper(found, (cost + more, waiting | reached, (trail, within)))
-        return prune(sorted(found.values()), self.order.steps[block.end - 1].live)
+        states = self._below_limit(sorted(found.values()), block.end)
+        return prune(states, self.order.steps[block.end - 1].live)
 
-    def run_narrowed(self, few: int, deadline: float, narrow: Narrow) -> None:
-        """Go on to the end with at most ``few`` states after each step, and only one once it is late."""
+    def run_narrowed(
+        self, few: int, deadline: float, narrow: Narrow, known: dict[int, list[int]] | None = None
+    ) -> None:
+        """Go on to the end with at most ``few`` states after each step, and only one once it is late.
+
+        ``known``: takes the demands before each step.
+        """
         steps = self.order.steps
+        if self.step and len(self.states) > SPARE * few:
+            self.states = narrow(self.states, few, steps[self.step - 1].live)
+        if known is not None:
+            known[self.step] = [state[1] for state in self.states]
         while self.step < len(steps) and self.states:
             if few > 1 and time.perf_counter() > deadline:
                 few = 1
@@ -128,6 +155,21 @@ class Sweep:
             states = self._expand(step, few, narrow)
             assert states is not None
             self._advance(states if len(states) <= few else narrow(states, few, step.live))
+            if known is not None:
+                known[self.step] = [state[1] for state in self.states]
+
+    def drop_hopeless(self) -> None:
+        """Without the states that can't end below the limit."""
+        if self.step:
+            self.states = self._below_limit(self.states, self.step)
+
+    def _below_limit(self, states: list[State], step: int) -> list[State]:
+        """The states (before a step) that may end below the limit."""
+        if self.remaining is None or not states:
+            return states
+        ends = np.array([state[0] for state in states]) + self.remaining.of(step, states)
+        self.bound = max(self.bound, float(ends.min()))
+        return [states[i] for i in np.flatnonzero(ends < self.limit)]
 
     def _advance(self, states: list[State], steps: int = 1) -> None:
         self.states = states
@@ -136,21 +178,23 @@ class Sweep:
 
     def _expand(self, step: EliminationStep, most: int, narrow: Narrow | None = None) -> list[State] | None:
         """The states after the step, by cost; None where only narrowing would do, and none is given."""
-        found = self._expand_one(step, narrow) if len(step.classes) == 1 else self._expand_cycle(step, most, narrow)
+        expand = self._expand_one if len(step.classes) == 1 else self._expand_cycle
+        found = expand(step, most, narrow)
         if found is None:
             return None
-        states = sorted(found)
+        states = self._below_limit(sorted(found), self.step + 1)
         self.compared[0] += len(states)
         if narrow is not None and len(states) > SPARE * most:
             states = narrow(states, SPARE * most, step.live)
         return prune(states, step.live)
 
-    def _expand_one(self, step: EliminationStep, narrow: Narrow | None) -> Iterable[State] | None:
+    def _expand_one(self, step: EliminationStep, most: int, narrow: Narrow | None) -> Iterable[State] | None:
         alias_class, first = step.classes[0], step.firsts[0]
         table = ShiftedTransitions(self.reduced.of_class[alias_class], step.kid_firsts[0], narrow)
         mask = (1 << self.order.width) - 1
         clear = ~(mask << first)
         found: dict[int, State] = {}
+        enough = self._enough(table, first, mask, TRIED * most) if narrow is beam else math.inf
         for state in self.states:
             cost, bits, trail = state
             demand = bits >> first & mask
@@ -165,10 +209,22 @@ class Sweep:
             bits &= clear
             for option in options:
                 reached, total = bits | option[1], cost + option[0]
+                if total > enough:
+                    break
                 old = found.get(reached)
                 if old is None or total < old[0]:
                     found[reached] = (total, reached, (trail, alias_class, option))
         return found.values()
+
+    def _enough(self, table: ShiftedTransitions, first: int, mask: int, most: int) -> float:
+        """The cost up to which so many states can be reached in a step (each as often as there are ways to it)."""
+        demands = [(cost, bits >> first & mask) for cost, bits, _ in self.states]
+        ways = {demand: table.of(demand) or () for demand in {demand for _, demand in demands if demand}}
+        if sum(len(ways[demand]) for _, demand in demands if demand) <= most:
+            return math.inf
+        added = {demand: np.array([option[0] for option in options]) for demand, options in ways.items()}
+        costs = np.concatenate([cost + added[demand] for cost, demand in demands if demand])
+        return float(np.partition(costs, most)[most])
 
     def _expand_cycle(self, step: EliminationStep, most: int, narrow: Narrow | None) -> Iterable[State] | None:
         """All alias classes of a cycle, each at most once, in every order in which users come before operands.

@@ -8,7 +8,7 @@ host, which :mod:`eqsat_layout.targets.opencl.host` runs where a device is.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Final
 
@@ -22,7 +22,7 @@ from eqsat_layout.notes import Notes
 from eqsat_layout.targets.gpu.target import DeviceTarget
 from eqsat_layout.targets.opencl.accesses import why_not_read, why_not_written
 from eqsat_layout.targets.opencl.build import build, build_library
-from eqsat_layout.targets.opencl.candidates import candidates
+from eqsat_layout.targets.opencl.candidates import candidates, not_held
 from eqsat_layout.targets.opencl.costs import ImageRoofline, ImageTraffic
 from eqsat_layout.targets.opencl.host.executable import OpenClProgram
 from eqsat_layout.targets.opencl.images import memories_of
@@ -64,6 +64,10 @@ class OpenClTarget(DeviceTarget):
     def candidates(self, computation: Computation) -> Sequence[Candidate]:
         """Channels in texels, each tensor in a buffer or in an image."""
         return candidates(computation, self)
+
+    def not_held(self, computation: Computation) -> Iterator[tuple[int, Format, str]]:
+        """Images that are too large."""
+        return not_held(computation, self)
 
     def modelled(self, known: Snapshot) -> CostModel:
         """The costs by what the profile says of its caches."""

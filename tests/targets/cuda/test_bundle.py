@@ -189,3 +189,9 @@ def test_a_function_that_was_not_called_has_no_time() -> None:
         device.seconds()
     device(np.ones((1, 8, 9, 7), "float32"))
     assert device.seconds(2) > 0
+
+
+def test_a_bundle_that_was_not_finished_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        run_bundle.main(["--folder", str(tmp_path), "--simulate"])
+    assert "was not finished: there is no manifest.json" in capsys.readouterr().err

@@ -321,6 +321,14 @@ def test_extents_beyond_the_limits_are_not_images() -> None:
     assert weight_scopes(plan)[WEIGHT] == 0
 
 
+def test_the_plan_says_which_limit_keeps_a_tensor_out_of_images() -> None:
+    plan = planned(program(chain, SIZE), {**ADRENO, "texture_spatial_limit": SIZE[3] - 1})
+    refused = {r.side: r.reason for r in plan.why_not("conv2d") if "global.texture:" in r.reason}
+    assert f"height is {SIZE[2]}, but it is {SIZE[3] - 1} at most" in refused["operand 0"]
+    assert {"operand 0", "result 0"} <= {*refused}
+    assert not [r for r in planned(program(chain, SIZE)).why_not("conv2d") if "at most" in r.reason]
+
+
 def test_a_plan_read_again_is_understood_and_stays() -> None:
     first = planned(program(chain, SIZE))
     again = eqsat_layout.plan(first.module, ADRENO, candidates=False)
