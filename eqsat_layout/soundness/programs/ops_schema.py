@@ -22,7 +22,7 @@ from eqsat_layout.graph.legalize import REFUSALS, legalize
 from eqsat_layout.graph.op_names import ops_in
 from eqsat_layout.soundness.programs.writer import FunctionWriter, Step, dtype_of, is_static, shape_of
 from eqsat_layout.soundness.rules.call_search import CallSearch
-from eqsat_layout.soundness.rules.ops import stays_inside, unusable
+from eqsat_layout.soundness.rules.known_ops import stays_inside, unusable
 from eqsat_layout.soundness.rules.schema import OpCall, all_ops, draw_calls, normalized
 
 _SEEDS: Final = 1 << 16

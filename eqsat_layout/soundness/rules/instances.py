@@ -19,7 +19,7 @@ from eqsat_layout.graph.op_calls import parameters
 from eqsat_layout.maps import IndexMap
 from eqsat_layout.soundness.rules.body_searches import BodySearch
 from eqsat_layout.soundness.rules.fitting_parts import KINDS, FittingParts, MakeView, Shape
-from eqsat_layout.soundness.rules.ops import unusable
+from eqsat_layout.soundness.rules.known_ops import unusable
 from eqsat_layout.soundness.rules.promising import Promise
 from eqsat_layout.soundness.rules.schema import OpCall
 from eqsat_layout.soundness.rules.solver import Instance, Solver

@@ -20,7 +20,7 @@ from eqsat_layout.graph.op_calls import attributes_of
 from eqsat_layout.graph.part_calls import part_calls
 from eqsat_layout.graph.templates import Template
 from eqsat_layout.soundness.rules.bits import WORLDS
-from eqsat_layout.soundness.rules.ops import run_once
+from eqsat_layout.soundness.rules.known_ops import run_once
 from eqsat_layout.soundness.rules.runners import RunnableOp
 from eqsat_layout.soundness.rules.schema import OpCall
 from eqsat_layout.soundness.rules.values import IllTypedError, NotMadeError, Values

@@ -21,7 +21,7 @@ from eqsat_layout.graph.part_calls import PartCall, part_calls
 from eqsat_layout.soundness.rules.call_search import nearer_type
 from eqsat_layout.soundness.rules.draws import DTYPES
 from eqsat_layout.soundness.rules.fitting_parts import KINDS, FittingParts, MisfitError, Shape, Type, taken
-from eqsat_layout.soundness.rules.ops import part_of
+from eqsat_layout.soundness.rules.known_ops import part_of
 from eqsat_layout.soundness.rules.schema import OpCall, all_ops, drawn, has_attributes, takes
 from eqsat_layout.soundness.rules.similar_calls import BodyClaims, SimilarCalls
 from eqsat_layout.soundness.rules.term_types import AppliedTerm, TermTypes

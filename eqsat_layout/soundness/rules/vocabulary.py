@@ -17,15 +17,8 @@ from eqsat_layout.graph.graph import Frozen, Signature
 from eqsat_layout.graph.part_calls import part_calls
 from eqsat_layout.maps import UNDEF, Digit, Format, IndexMap
 from eqsat_layout.soundness.rules.instances import Instances, calls_in, parts_in
-from eqsat_layout.soundness.rules.ops import (
-    KnownOps,
-    Shape,
-    known_ops,
-    named_calls,
-    plain_calls,
-    sampled_calls,
-    why_never,
-)
+from eqsat_layout.soundness.rules.known_ops import KnownOps, known_ops
+from eqsat_layout.soundness.rules.ops import Shape, named_calls, plain_calls, sampled_calls, why_never
 from eqsat_layout.soundness.rules.runners import RunnableOp
 from eqsat_layout.soundness.rules.schema import LARGEST_RANK, OpCall
 from eqsat_layout.soundness.rules.solver import Instance

@@ -6,88 +6,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tvm
-from compare import machine
+from conv_calls import called, called_transposed, calls_of, error, recognised
 from effort import tries
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tvm import relax, te, tirx
 from tvm.relax import op
 
-import eqsat_layout
-from eqsat_layout.graph.signatures import legalise_calls
 from eqsat_layout.implementations.algorithms import ALGORITHMS, convolution_of
 from eqsat_layout.implementations.algorithms.winograd import matrices
 from eqsat_layout.tir.signature import analyse
 
 LAYOUTS = (("NCHW", "OIHW"), ("NHWC", "OHWI"), ("NHWC", "HWIO"))
-
-
-def called(shape: tuple[int, ...], kernel: tuple[int, ...], **attrs: Any) -> tuple[Any, list[Any]]:
-    """A call of conv2d over variables; shapes as NCHW and OIHW."""
-    data_layout, kernel_layout = attrs.get("data_layout", "NCHW"), attrs.get("kernel_layout", "OIHW")
-    x = relax.Var("x", relax.TensorType([shape["NCHW".index(a)] for a in data_layout], "float32"))
-    w = relax.Var("w", relax.TensorType([kernel["OIHW".index(a)] for a in kernel_layout], "float32"))
-    return relax.BlockBuilder().normalize(op.nn.conv2d(x, w, **attrs)), [x, w]
-
-
-def called_transposed(shape: tuple[int, ...], kernel: tuple[int, ...], **attrs: Any) -> tuple[Any, list[Any]]:
-    """A call of conv1d_transpose, conv2d_transpose or conv3d_transpose over variables."""
-    x, w = (relax.Var(name, relax.TensorType(s, "float32")) for name, s in (("x", shape), ("w", kernel)))
-    function = getattr(op.nn, f"conv{len(shape) - 2}d_transpose")
-    return relax.BlockBuilder().normalize(function(x, w, **attrs)), [x, w]
-
-
-def recognised(call: Any) -> Any:
-    computation = analyse(legalise_calls([call])[0].func)
-    assert computation is not None
-    return convolution_of(computation)
-
-
-def module_of(call: Any, params: list[Any]) -> Any:
-    builder = relax.BlockBuilder()
-    with builder.function("main", params):
-        with builder.dataflow():
-            out = builder.emit_output(call)
-        builder.emit_func_output(out)
-    return builder.get()
-
-
-def run(mod: Any, arrays: list[Any]) -> Any:
-    """Without schedules: of the kernels that algorithms are made of, other tests say that they keep the numbers."""
-    return machine(mod)["main"](*map(tvm.runtime.tensor, arrays)).numpy()
-
-
-def error(call: Any, params: list[Any], algorithm: Any) -> float | None:
-    """Largest difference of the results, relative to the largest result; None where the algorithm does not apply."""
-    conv = recognised(call)
-    if conv is None:  # axes of one element leave no trace in a block
-        assert 1 in [int(e) for ty in (call.ty, *(p.ty for p in params)) for e in list(ty.shape)[1:]]
-        return None
-    other = algorithm.of(conv)
-    assert (algorithm.why_not(conv) is None) == (other is not None)
-    if other is None:
-        return None
-    rng = np.random.default_rng(0)
-    arrays = [rng.standard_normal([int(e) for e in p.ty.shape], dtype=np.float32) for p in params]
-    wanted, got = run(module_of(call, params), arrays), run(other, arrays)
-    assert wanted.shape == got.shape
-    return float(np.max(np.abs(wanted - got)) / np.max(np.abs(wanted)))
-
-
-@pytest.mark.parametrize("name", ["transposed", "transposed in planes", "col2im"])
-def test_transposed_products_of_halves_that_are_added_up_in_single_precision(name: str) -> None:
-    """As ``precision=`` makes them: they kept their zeros, and took 85 times as long on a GPU by the model."""
-    x, w = (relax.Var(n, relax.TensorType(s, "float16")) for n, s in (("x", (1, 6, 5, 4)), ("w", (6, 3, 4, 4))))
-    call = relax.BlockBuilder().normalize(
-        op.nn.conv2d_transpose(x, w, strides=(2, 2), padding=(1, 1), out_dtype="float32")
-    )
-    other = next(one for one in ALGORITHMS if one.name == name).of(recognised(call))
-    rng = np.random.default_rng(0)
-    arrays = [rng.standard_normal([int(e) for e in p.ty.shape]).astype("float16") for p in (x, w)]
-    wanted, got = (run(mod, arrays) for mod in (module_of(call, [x, w]), other))
-    assert str(got.dtype) == "float32"
-    np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(("tile", "window"), [(2, 3), (4, 3), (3, 2), (3, 4), (2, 5), (4, 5), (2, 7)])
@@ -192,43 +122,6 @@ def test_convolutions_along_one_axis_and_three(size: Any, window: Any, attrs: An
 
 
 @given(
-    axes=st.lists(st.tuples(st.integers(1, 6), st.integers(1, 5), st.integers(1, 3)), min_size=1, max_size=3),
-    data=st.data(),
-)
-@settings(max_examples=tries(20), deadline=None)
-def test_transposed_convolutions_of_any_shape(axes: Any, data: Any) -> None:
-    size, window, stretch = zip(*axes, strict=True)
-    padding = [data.draw(st.integers(0, w - 1)) for w in (*window, *window)]
-    more = [data.draw(st.integers(0, s - 1)) for s in stretch]
-    attrs = {"strides": list(stretch), "padding": padding, "output_padding": more}
-    call, params = called_transposed((2, 3, *size), (3, 5, *window), **attrs)
-    if min(int(e) for e in call.ty.shape) < 1:
-        return
-    for own in ALGORITHMS:
-        found = error(call, params, own)
-        assert found is None or found < 3e-5, own.name
-
-
-def test_a_transposed_convolution_without_strides_is_a_convolution() -> None:
-    """It was offered no algorithm of these, and took 1.08 times as long as the better peer, .63 now."""
-    call, _ = called_transposed((1, 8, 9, 14), (8, 12, 3, 3), padding=[1, 1])
-    offered = {a.name for a in ALGORITHMS if a.of(recognised(call)) is not None}
-    assert offered == {"winograd F(2,3)", "winograd F(4,3)", "im2col", "upright", "col2im"}
-
-
-def test_a_transposed_convolution_to_few_channels_has_vectors_along_rows() -> None:
-    """A network that makes images larger took 2.8 times as long as ONNX Runtime, 0.6 times now."""
-    call, params = called_transposed((1, 16, 32, 32), (16, 1, 9, 9), strides=[3, 3], padding=[4] * 4)
-    builder = relax.BlockBuilder()
-    with builder.function("main", params):
-        with builder.dataflow():
-            result = builder.emit_output(call)
-        builder.emit_func_output(result)
-    planned = eqsat_layout.plan(builder.get(), "llvm")
-    assert planned.cost < planned.input_cost / 2
-
-
-@given(
     size=st.tuples(st.integers(1, 7), st.integers(1, 7)),
     window=st.tuples(st.integers(1, 4), st.integers(1, 4)),
     dilation=st.tuples(st.integers(1, 7), st.integers(1, 7)),
@@ -287,32 +180,6 @@ def test_a_window_over_all_of_the_data_has_the_channels_that_are_many() -> None:
     """Nothing tells them from the window: the sum goes over both."""
     conv = recognised(called((1, 40, 3, 5), (6, 40, 3, 5))[0])
     assert (conv.channels, conv.windows, conv.out_size) == ((40, 6), (3, 5), (1, 1))
-
-
-def calls_of(module: tvm.IRModule) -> list[Any]:
-    values = [b.value for block in module["main"].body.blocks for b in block.bindings]
-    return [value for value in values if isinstance(value, tvm.ir.Call)]
-
-
-def test_a_transposed_convolution_has_no_zeros_left() -> None:
-    call, _ = called_transposed((1, 8, 5, 5), (8, 4, 2, 2), strides=[2, 2])
-    conv = recognised(call)
-    assert (conv.stretches, conv.flipped, conv.padding) == ((2, 2), (True, True), ((1, 1), (1, 1)))
-    (own,) = [a for a in ALGORITHMS if a.name == "transposed"]
-    assert "transposed_pad" not in own.build(conv).script()
-    assert [a.name for a in ALGORITHMS if a.of(conv) is not None] == ["transposed", "transposed in planes", "col2im"]
-
-
-def test_an_image_begun_from_one_element_is_not_multiplied_by_zeros() -> None:
-    """The first layer of generators: 15 of 16 products of a 4x4 window met padding."""
-    call, params = called_transposed((1, 8, 1, 1), (8, 16, 4, 4))
-    conv = recognised(call)
-    (own,) = [a for a in ALGORITHMS if a.name == "col2im"]
-    (product,) = [c for c in calls_of(own.of(conv)) if c.op == tvm.ir.Op.get("relax.matmul")]
-    assert tuple(map(int, product.ty.shape)) == (1, 1, 4 * 4 * 16)
-    found = error(call, params, own)
-    assert found is not None
-    assert found < 1e-5
 
 
 @pytest.mark.parametrize("condition", ["inside", "odd columns too", "less"])

@@ -49,7 +49,8 @@ from eqsat_layout.soundness.programs.outcomes import (
 from eqsat_layout.soundness.programs.shrink import shrunk
 from eqsat_layout.soundness.programs.trial import check
 from eqsat_layout.soundness.programs.tried import EXACTLY
-from eqsat_layout.soundness.rules.ops import stays_inside, usual_call
+from eqsat_layout.soundness.rules.known_ops import stays_inside
+from eqsat_layout.soundness.rules.ops import usual_call
 from eqsat_layout.soundness.rules.schema import drawn
 from eqsat_layout.tir.structural import nodes_of
 

@@ -14,8 +14,9 @@ from eqsat_layout.soundness import assert_rules_sound
 from eqsat_layout.soundness.rules.counterexample import elements
 from eqsat_layout.soundness.rules.fuzzer import AT_MOST, fuzz_rules
 from eqsat_layout.soundness.rules.jobs import fuzz_in_processes
+from eqsat_layout.soundness.rules.known_ops import unusable
 from eqsat_layout.soundness.rules.mutation import judge, mutants_of
-from eqsat_layout.soundness.rules.ops import unusable, usual_call
+from eqsat_layout.soundness.rules.ops import usual_call
 from eqsat_layout.soundness.rules.reports import Effort, FuzzReport
 from eqsat_layout.soundness.rules.rule_base import read_rule_base
 

@@ -8,7 +8,8 @@ import pytest
 
 from eqsat_layout.graph.graph import TensorType
 from eqsat_layout.soundness.rules.call_search import CallSearch
-from eqsat_layout.soundness.rules.ops import unusable, usual_call, why_never
+from eqsat_layout.soundness.rules.known_ops import unusable
+from eqsat_layout.soundness.rules.ops import usual_call, why_never
 from eqsat_layout.soundness.rules.schema import draw_calls, drawn, vary
 
 
