@@ -27,8 +27,8 @@ _STEPS, _STEPS_EACH = 1_000, 10
 
 _SECONDS_OF_USER_RULES: Final = 60.0
 _MEGABYTES_OF_USER_RULES, _KILOBYTES_OF_A_NODE = 1024, 4
-"""More than the nodes that are allowed take: where a single step would fill it (text that is doubled), it is known soon,
-and not when half of a large memory was written."""
+"""More than the nodes that are allowed take: where a single step would fill it (text that is doubled), that is known
+soon, and not when half of a large memory was written."""
 _LATE: Final = 20
 """Times as long as it may work, a rehearsal may take altogether, on a machine that does much else."""
 _UNKNOWN_MEMORY: Final = 4096.0
