@@ -26,6 +26,9 @@ _STEPS, _STEPS_EACH = 1_000, 10
 """A fact that goes through the whole program takes a few steps for an op and for an operand."""
 
 _SECONDS_OF_USER_RULES: Final = 60.0
+_MEGABYTES_OF_USER_RULES, _KILOBYTES_OF_A_NODE = 1024, 4
+"""More than the nodes that are allowed take: where a single step would fill it (text that is doubled), that is known
+soon, and not when half of a large memory was written."""
 _LATE: Final = 20
 """Times as long as it may work, a rehearsal may take altogether, on a machine that does much else."""
 _UNKNOWN_MEMORY: Final = 4096.0
@@ -38,9 +41,10 @@ class Limits:
 
     ``rounds`` of questions and answers. ``steps``: applications of all rules at once, default 1 000 and 10 more for
     each op and operand. ``nodes``: new e-nodes and facts, default 50 000 and 500 more for each. ``seconds``: default
-    none, but 60 with rules of the user's. ``megabytes``: new memory, default half of what is free. The first three are
-    the same on every machine and in every run. With rules of the user's a child process tries each slice first, so
-    that even one step that would never come back is stopped.
+    none, but 60 with rules of the user's. ``megabytes``: new memory, default half of what is free, and with rules of
+    the user's at most 1 024 and 4 for each thousand of ``nodes``. The first three are the same on every machine and in
+    every run. With rules of the user's a child process tries each slice first, so that even one step that would never
+    come back is stopped.
     """
 
     rounds: int = 200
@@ -78,7 +82,8 @@ class Budget:
         self._nodes = _NODES + _NODES_EACH * size if limits.nodes is None else limits.nodes
         self._steps = _STEPS + _STEPS_EACH * size if limits.steps is None else limits.steps
         self._seconds = limits.seconds or (_SECONDS_OF_USER_RULES if is_guarded else math.inf)
-        self._megabytes = limits.megabytes or _free_megabytes() / 2
+        most = _MEGABYTES_OF_USER_RULES + self._nodes * _KILOBYTES_OF_A_NODE / 1024 if is_guarded else math.inf
+        self._megabytes = limits.megabytes or min(_free_megabytes() / 2, most)
         self.start(0)
 
     def start(self, nodes: int) -> None:

@@ -150,7 +150,7 @@ class _RuleReader:
         lets: dict[str, Expr] = {}
         unions: list[tuple[Expr, Expr]] = []
         for action in self._rule.actions:
-            if isinstance(action, str) or action[0] in ("delete", "subsume", "panic"):
+            if isinstance(action, str) or action[0] in ("delete", "subsume"):
                 continue
             head, *parts = action
             if head == "let":

@@ -16,7 +16,7 @@ from eqsat_layout.errors import RuleError, did_you_mean
 COMPUTED: Final = frozenset(("+", "-", "*", "/", "%", "<", ">", "<=", ">=", "!=", "min", "max", "and", "or", "not"))
 """egglog's functions of numbers, strings and booleans that rules may use."""
 
-_ACTIONS: Final = frozenset(("union", "set", "let", "delete", "subsume", "panic"))
+_ACTIONS: Final = frozenset(("union", "set", "let", "delete", "subsume"))
 _FACTS: Final = frozenset(("=",))
 _OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "rule": (":name", ":ruleset"),

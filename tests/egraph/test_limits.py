@@ -1,0 +1,21 @@
+"""How much memory rules may take that nobody has tried."""
+
+from __future__ import annotations
+
+import pytest
+
+from eqsat_layout.egraph import limits
+from eqsat_layout.egraph.limits import Budget, Limits
+
+LARGE = 1e6
+"""Megabytes of a large machine."""
+
+
+def test_rules_of_the_users_may_not_fill_a_large_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of a large memory was written, for minutes, before a rule that doubles a text was stopped."""
+    monkeypatch.setattr(limits, "_free_megabytes", lambda: LARGE)
+    small, large = (Budget(Limits(), size, is_guarded=True).megabytes_left for size in (10, 1_000_000))
+    assert 1000 < small < 1500
+    assert large == pytest.approx(LARGE / 2, rel=0.01)
+    assert Budget(Limits(), 10, is_guarded=False).megabytes_left == pytest.approx(LARGE / 2, rel=0.01)
+    assert Budget(Limits(megabytes=5000), 10, is_guarded=True).megabytes_left == pytest.approx(5000, rel=0.1)
