@@ -25,13 +25,15 @@ class Blocking:
     """The blocks that a target's kernels like channels in: ``sizes``, ascending.
 
     An axis that no block divides is padded, unless one of at least ``roomy`` elements does divide it, or it would grow
-    by more than ``most_waste`` times. ``word``: so many bytes of both factors of a product of bytes, neighbours along
-    the reduction, are multiplied and added up together (0: the target does no such thing).
+    by more than ``most_waste`` times. ``few``: data of fewer channels may lie as it is written, since kernels broadcast
+    each of its elements, wherever it is (0: they do not). ``word``: so many bytes of both factors of a product of them,
+    neighbours along the reduction, are multiplied and added up together (0: the target does no such thing).
     """
 
     sizes: tuple[int, ...] = ()
     roomy: int = 8
     most_waste: float = 1.34
+    few: int = 0
     word: int = 0
 
     def pads(self, extent: int, block: int) -> bool:
@@ -63,6 +65,10 @@ def layout_candidates(computation: Computation, blocking: Blocking) -> tuple[Can
     for name, fmt, block in contraction.result_formats(blocking):
         for flow in backward(computation, 0, fmt, contractions=True)[:1] or (None,):
             candidate = contraction.candidate(name, fmt, block, flow)
+            if candidate is not None:
+                found.setdefault(candidate.flow, candidate)
+        if not fmt.is_row_major and contraction.has_few_channels(blocking.few):
+            candidate = contraction.of_plain_data(name, fmt, block)
             if candidate is not None:
                 found.setdefault(candidate.flow, candidate)
     dots = contraction.dots()
@@ -157,6 +163,19 @@ class _Contraction:
             data_block = block if name.startswith("blocks") and self._blocks_data(operands, i, block) else 0
             operands[i] = self._packed(read, block, data_block, is_last=self._is_partner_last(operands, i))
         return self._completed(name, operands, fmt)
+
+    def has_few_channels(self, few: int) -> bool:
+        """The data has fewer channels than so many: an image of three colours."""
+        extent = None if self.partner is None else self.block.extents[self.partner]
+        return isinstance(extent, int) and extent < few
+
+    def of_plain_data(self, name: str, fmt: Format, block: int) -> Candidate | None:
+        """The op with its result in ``fmt``, its weights packed in ``block``, and its data as it is written."""
+        buffers = self.computation.buffers
+        operands: list[Format | None] = [Format.row_major(buffers[n].shape) for n in self.computation.operands]
+        for i, read in self._weights():
+            operands[i] = self._packed(read, block, 0, is_last=False)
+        return self._completed(f"{name}, data as it is", operands, fmt)
 
     def dots(self) -> Candidate | None:
         """One row of the result as dot products: the weights of each are one piece of memory, read only once."""

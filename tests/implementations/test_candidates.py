@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -76,6 +77,15 @@ def test_weights_are_packed_for_vectors() -> None:
     assert packed.flow.operands[1].physical_shape == (2, 2, 3, 3, 16, 16)
     (matmul,) = layout_candidates(computation(op.matmul(var(5, 32), var(32, 48))), BLOCKS)
     assert matmul.flow.operands[1].physical_shape == (3, 32, 16)
+
+
+def test_an_image_of_few_channels_is_read_as_it_is() -> None:
+    """Its elements are broadcast wherever they are: NHWC took a transform of 36 to 78 us of 4 ms (MobileNetV4)."""
+    conv = computation(op.nn.conv2d(var(1, 3, 8, 8), var(32, 3, 3, 3)))
+    plain = [c for c in layout_candidates(conv, replace(BLOCKS, few=8)) if c.flow.operands[0].is_row_major]
+    assert [NAMES(c.flow.results[0]) for c in plain] == ["NHWC", "NCHW4c", "NCHW8c", "NCHW16c"]
+    many = computation(op.nn.conv2d(var(1, 8, 8, 8), var(32, 8, 3, 3)))
+    assert len(layout_candidates(many, replace(BLOCKS, few=8))) == len(layout_candidates(many, BLOCKS))
 
 
 def test_vectors_decide_what_a_layout_is_worth() -> None:
@@ -157,6 +167,17 @@ def test_heavy_convolutions_are_blocked_and_nothing_is_converted_in_between() ->
     assert len(plan.transforms) <= 2
     assert plan.cost < plan.input_cost
     assert_same(mod, plan.module)
+
+
+def test_no_transform_is_left_before_the_first_convolution() -> None:
+    def first(builder: Any, x: Any) -> Any:
+        y = builder.emit(op.nn.relu(builder.emit(op.nn.conv2d(x, constant(32, 3, 3, 3), strides=2, padding=1))))
+        return builder.emit(op.mean(builder.emit(op.nn.conv2d(y, constant(32, 32, 3, 3), padding=1)), [2, 3]))
+
+    mod = program(first, (1, 3, 64, 64))
+    result = eqsat_layout.optimize(mod, AVX2, approx=False)
+    assert transforms(result) == 0
+    assert_same(mod, result)
 
 
 def test_a_light_convolution_stays_as_it_is() -> None:

@@ -113,9 +113,8 @@ class CpuTarget(Target):
 
     def candidates(self, computation: Computation) -> Sequence[Candidate]:
         """Channels last, and in blocks that fill vectors."""
-        return layout_candidates(
-            computation, Blocking(self.blocks, word=BYTES_OF_WORD if self.machine.byte_products else 0)
-        )
+        word = BYTES_OF_WORD if self.machine.byte_products else 0
+        return layout_candidates(computation, Blocking(self.blocks, few=min(self.blocks, default=0), word=word))
 
     def algorithms(self) -> Sequence[Algorithm]:
         """Those that are not ``approx``, or all."""
