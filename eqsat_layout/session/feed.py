@@ -15,7 +15,7 @@ from eqsat_layout.errors import InputError, did_you_mean
 from eqsat_layout.session.extents import check
 from eqsat_layout.session.interface import Interface, TensorSpec, described
 from eqsat_layout.session.tensors import Staging, is_of, tensor_of
-from eqsat_layout.sources.ranges import Range, outside
+from eqsat_layout.sources.ranges import SizeRange, outside
 
 
 def tensors_of(feed: Any, interface: Interface, staging: Staging) -> list[Any]:
@@ -53,7 +53,7 @@ def check_names(asked: Sequence[Any], known: Sequence[str], what: str) -> None:
 
 
 def _check_shape(
-    shape: tuple[int, ...], spec: TensorSpec, known: dict[str, tuple[int, str]], ranges: Sequence[Range]
+    shape: tuple[int, ...], spec: TensorSpec, known: dict[str, tuple[int, str]], ranges: Sequence[SizeRange]
 ) -> None:
     if spec.shape is None:
         return

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from eqsat_layout.session.extents import Extent
-from eqsat_layout.sources.ranges import Range
+from eqsat_layout.sources.ranges import SizeRange
 
 TELLS: Final = "eqsat_layout_interface"
 """The function of a program that returns its interface."""
@@ -56,7 +56,7 @@ class Interface:
     any_address: bool = False
     extents: tuple[Extent, ...] = ()
     needs: tuple[str, ...] = ()
-    ranges: tuple[Range, ...] = ()
+    ranges: tuple[SizeRange, ...] = ()
 
     def to_json(self) -> str:
         """What :meth:`from_json` reads."""
@@ -76,7 +76,7 @@ class Interface:
         extents = tuple(Extent(str(one["text"]), one["tree"]) for one in read.get("extents", ()))
         specs = _specs(read["inputs"]), _specs(read["outputs"])
         needs = tuple(map(str, read.get("needs", ())))
-        ranges = tuple(Range(**one) for one in read.get("ranges", ()))
+        ranges = tuple(SizeRange(**one) for one in read.get("ranges", ()))
         return Interface(str(read["entry"]), *specs, branches, any_address, extents, needs, ranges)
 
 

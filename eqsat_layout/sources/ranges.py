@@ -1,6 +1,6 @@
 """Ranges that a program says its sizes are of: it may have left out what it does for others.
 
-In: a function, whose attributes say them as TVM's frontends and memory planning do. Out: a :class:`Range` for each.
+In: a function, whose attributes say them as TVM's frontends and memory planning do. Out: a :class:`SizeRange` for each.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Range:
+class SizeRange:
     """Of the size ``name``; ``most`` is None where there is none."""
 
     name: str
@@ -27,15 +27,15 @@ class Range:
         return f"{self.name} is {f'{self.least} to' if self.least else 'at most'} {self.most}"
 
 
-def ranges_of(function: Any) -> tuple[Range, ...]:
+def ranges_of(function: Any) -> tuple[SizeRange, ...]:
     """Those that leave a size out."""
     said: Mapping[str, Any] = function.attrs or {}
     least, most = (said.get(f"tir_var_{which}_bound") or {} for which in ("lower", "upper"))
     names = sorted({str(name) for name in (*least, *most)})
-    ranges = [Range(name, int(least.get(name, 0)), int(most[name]) if name in most else None) for name in names]
+    ranges = [SizeRange(name, int(least.get(name, 0)), int(most[name]) if name in most else None) for name in names]
     return tuple(one for one in ranges if one.least > 0 or one.most is not None)
 
 
-def outside(ranges: Sequence[Range], name: str, size: int) -> Range | None:
+def outside(ranges: Sequence[SizeRange], name: str, size: int) -> SizeRange | None:
     """The range of ``name`` that ``size`` is not in."""
     return next((one for one in ranges if one.name == name and size not in one), None)
