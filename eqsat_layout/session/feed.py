@@ -12,23 +12,15 @@ from typing import Any
 import tvm_ffi
 
 from eqsat_layout.errors import InputError, did_you_mean
-from eqsat_layout.session.extents import Extent, check
-from eqsat_layout.session.interface import TensorSpec, described
+from eqsat_layout.session.extents import check
+from eqsat_layout.session.interface import Interface, TensorSpec, described
 from eqsat_layout.session.tensors import Staging, is_of, tensor_of
+from eqsat_layout.sources.ranges import SizeRange, outside
 
 
-def tensors_of(
-    feed: Any,
-    specs: Sequence[TensorSpec],
-    staging: Staging,
-    *,
-    any_address: bool = False,
-    extents: Sequence[Extent] = (),
-) -> list[Any]:
-    """One tensor for each input, which may be of ``staging``; a symbol is one size wherever it stands.
-
-    ``any_address``: they may begin at any multiple of their elements' size. ``extents``: what must not be below zero.
-    """
+def tensors_of(feed: Any, interface: Interface, staging: Staging) -> list[Any]:
+    """One tensor for each input, which may be of ``staging``; a symbol is one size wherever it stands."""
+    specs, any_address = interface.inputs, interface.any_address
     if not isinstance(feed, Mapping):
         raise InputError(f"inputs must be a dictionary by names, got {type(feed).__name__}")
     if len(feed) != len(specs) or any(spec.name not in feed for spec in specs):
@@ -45,10 +37,10 @@ def tensors_of(
         tensor = tensor_of(value, spec, staging, any_address=any_address)
         shape = tuple(map(int, tensor.shape))
         if shape != spec.shape:
-            _check_shape(shape, spec, known)
+            _check_shape(shape, spec, known, interface.ranges)
         tensors.append(tensor)
-    if extents:
-        check(extents, {name: size for name, (size, _) in known.items()})
+    if interface.extents:
+        check(interface.extents, {name: size for name, (size, _) in known.items()})
     return tensors
 
 
@@ -60,7 +52,9 @@ def check_names(asked: Sequence[Any], known: Sequence[str], what: str) -> None:
             raise InputError(f"there is no {what} {name!r}; {near}there are {', '.join(map(repr, known))}")
 
 
-def _check_shape(shape: tuple[int, ...], spec: TensorSpec, known: dict[str, tuple[int, str]]) -> None:
+def _check_shape(
+    shape: tuple[int, ...], spec: TensorSpec, known: dict[str, tuple[int, str]], ranges: Sequence[SizeRange]
+) -> None:
     if spec.shape is None:
         return
     got = f"got {described(shape, spec.dtype)}"
@@ -73,3 +67,5 @@ def _check_shape(shape: tuple[int, ...], spec: TensorSpec, known: dict[str, tupl
             before, first = known.setdefault(extent, (size, f"axis {axis} of {spec.name!r}"))
             if before != size:
                 raise InputError(f"input {spec.name!r}: expected {spec}, {got}: {extent} is {before} by {first}")
+            if (own := outside(ranges, extent, size)) is not None:
+                raise InputError(f"input {spec.name!r}: expected {spec}, {got}: the program is for sizes where {own}")

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from eqsat_layout.session.extents import Extent
+from eqsat_layout.sources.ranges import SizeRange
 
 TELLS: Final = "eqsat_layout_interface"
 """The function of a program that returns its interface."""
@@ -44,7 +45,8 @@ class Interface:
     """``entry`` is the function that runs. ``branches``: what it does may depend on values, not on shapes alone.
 
     ``any_address``: it takes tensors that begin at any multiple of their elements' size. ``extents``: of its tensors,
-    those that may be below zero for inputs that are too small. ``needs``: what the processor must have.
+    those that may be below zero for inputs that are too small. ``needs``: what the processor must have. ``ranges``: of
+    sizes, for which alone the program was written.
     """
 
     entry: str
@@ -54,6 +56,7 @@ class Interface:
     any_address: bool = False
     extents: tuple[Extent, ...] = ()
     needs: tuple[str, ...] = ()
+    ranges: tuple[SizeRange, ...] = ()
 
     def to_json(self) -> str:
         """What :meth:`from_json` reads."""
@@ -73,7 +76,8 @@ class Interface:
         extents = tuple(Extent(str(one["text"]), one["tree"]) for one in read.get("extents", ()))
         specs = _specs(read["inputs"]), _specs(read["outputs"])
         needs = tuple(map(str, read.get("needs", ())))
-        return Interface(str(read["entry"]), *specs, branches, any_address, extents, needs)
+        ranges = tuple(SizeRange(**one) for one in read.get("ranges", ()))
+        return Interface(str(read["entry"]), *specs, branches, any_address, extents, needs, ranges)
 
 
 def _specs(read: Any) -> tuple[TensorSpec, ...]:

@@ -16,6 +16,7 @@ from eqsat_layout.errors import MalformedModuleError
 from eqsat_layout.session.extents import Extent, Tree
 from eqsat_layout.session.interface import TELLS, Interface, TensorSpec
 from eqsat_layout.sources.program import Source
+from eqsat_layout.sources.ranges import ranges_of
 from eqsat_layout.sources.shapes import written
 from eqsat_layout.tir.structural import nodes_of
 
@@ -33,7 +34,8 @@ def interface_of(source: Source, *, any_address: bool, needs: tuple[str, ...]) -
     names = source.outputs if len(source.outputs) == len(results) else [f"output{i}" for i in range(len(results))]
     outputs = [_spec(name, ty, f"output {name!r}") for name, ty in zip(names, results, strict=True)]
     branches, extents = _branches(source.module), _extents(source.module)
-    return Interface(source.entry, tuple(inputs), tuple(outputs), branches, any_address, extents, needs)
+    specs, ranges = (tuple(inputs), tuple(outputs)), ranges_of(source.function)
+    return Interface(source.entry, *specs, branches, any_address, extents, needs, ranges)
 
 
 def with_interface(source: Source, interface: Interface) -> tvm.IRModule:

@@ -89,12 +89,11 @@ class Session:
             staging = self._staging.pop()
         except IndexError:
             staging = {}
-        own = self._interface
-        tensors = tensors_of(input_feed, own.inputs, staging, any_address=own.any_address, extents=own.extents)
+        tensors = tensors_of(input_feed, self._interface, staging)
         try:
             results = self._runs(tensors)
         except RuntimeError as error:
-            unfit = size_error(error, own.inputs, tensors)
+            unfit = size_error(error, self.inputs, tensors)
             if unfit is None:
                 raise
             raise unfit from error

@@ -21,6 +21,7 @@ from eqsat_layout.notes import plain
 from eqsat_layout.passes.circular_sizes import check_sizes
 from eqsat_layout.readers.model import Sizes
 from eqsat_layout.sources.program import Source
+from eqsat_layout.sources.ranges import outside, ranges_of
 from eqsat_layout.sources.specialise import specialised
 from eqsat_layout.tir.structural import substitute
 
@@ -54,6 +55,7 @@ def _with_sizes(source: Source, shapes: Sizes) -> Source:
                 before, first = known.setdefault(extent, (size, where))
                 if before != size:
                     raise InputError(f"shapes: {extent.name} is {before} by {first} and {size} by {where}")
+                _check_range(source, extent, size, where)
     sizes = {var: tirx.IntImm("int64", size) for var, (size, _) in known.items()}
     for param, name, shape in given:
         for axis, (extent, size) in enumerate(zip(_extents(param, name, shape), shape, strict=True)):
@@ -75,8 +77,15 @@ def _cases(source: Source, shapes: Shapes) -> list[dict[Any, int]]:
             before, first = asked.setdefault(extent, (tuple(dict.fromkeys(sizes)), where))
             if before != tuple(dict.fromkeys(sizes)):
                 raise InputError(f"shapes: {extent.name} is one of {before} by {first}, of {tuple(sizes)} by {where}")
+            for size in before:
+                _check_range(source, extent, size, where)
     combinations = itertools.product(*(sizes for sizes, _ in asked.values()))
     return [dict(zip(asked, sizes, strict=True)) for sizes in combinations] if asked else []
+
+
+def _check_range(source: Source, symbol: Any, size: int, where: str) -> None:
+    if (own := outside(ranges_of(source.function), str(symbol.name), size)) is not None:
+        raise InputError(f"shapes: {where} is {size}, and the program is for sizes where {own}")
 
 
 def checked_shapes(shapes: Shapes) -> dict[str, tuple[int | Sequence[int] | None, ...]]:

@@ -62,7 +62,9 @@ class _Mended(_Base):  # type: ignore[misc]
         inputs, bounds = with_names_of_sizes(program, inputs, bounds)
         self._bounds = bounds
         self._symbols = symbols_of({node.name: node.meta.get("val") for node in program.graph.nodes}, inputs)
-        return held, inputs, bounds
+        # 2 is what torch says of all sizes that it was not told of, and programs run with 1 nevertheless
+        said = {name: (least if least > 2 else 0, most) for name, (least, most) in bounds.items()}
+        return held, inputs, said
 
     def _check_unsupported_func_type(self, nodes: Any) -> None:
         for node in nodes:

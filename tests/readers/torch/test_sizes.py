@@ -14,8 +14,9 @@ from tvm import sym, tirx
 import eqsat_layout
 from eqsat_layout.errors import EqsatError, InputError
 from eqsat_layout.readers.modules import read_model
-from eqsat_layout.readers.torch.programs import _from_dense
+from eqsat_layout.readers.torch.programs import _from_dense, from_program
 from eqsat_layout.readers.torch.slices import is_inside
+from eqsat_layout.sources.ranges import ranges_of
 
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
@@ -54,7 +55,7 @@ def test_slices_of_as_many_as_the_program_says_at_least_keep_their_sizes(slices:
     for rows in (9, 4, 3):
         x = torch.randn(rows, 2)
         np.testing.assert_array_equal(session.run(None, {session.inputs[0].name: x.numpy()})[0], slices(x))
-    with pytest.raises(eqsat_layout.EqsatError, match="inputs"):
+    with pytest.raises(eqsat_layout.EqsatError, match="input"):
         session.run(None, {session.inputs[0].name: np.zeros((0, 2), "float32")})
 
 
@@ -229,3 +230,24 @@ def test_a_size_that_is_twice_another_one_is_read_from_an_archive(tmp_path: Path
     module = read_model(tmp_path / "halves.pt2").module
     x, y = (list(param.ty.shape) for param in module["main"].params)
     assert sym.Analyzer().can_prove_equal(x[0], 2 * y[0])
+
+
+class _Small(torch.nn.Module):  # type: ignore[misc]
+    def forward(self, x: Any) -> Any:
+        return x + 1 if x.shape[0] < 16 else x * 2
+
+
+@pytest.mark.parametrize(
+    ("dim", "least", "most"),
+    [
+        (torch.export.Dim("n", min=4, max=12), 4, 12),
+        (2 * torch.export.Dim("n", min=2, max=6), 4, 12),
+        (torch.export.Dim.AUTO, 0, 15),  # torch says 2, and runs 1
+    ],
+)
+def test_ranges_of_sizes_are_kept(dim: Any, least: int, most: int) -> None:
+    """Torch leaves out what a program does for other sizes, which ran nevertheless."""
+    model = from_program(torch.export.export(_Small(), (torch.ones(8, 2),), dynamic_shapes=({0: dim},)))
+    own = ranges_of(model.module["main"])
+    assert [(one.least, one.most) for one in own] == [(least, most)]
+    assert own[0].name == str(model.module["main"].params[0].ty.shape[0].name)
