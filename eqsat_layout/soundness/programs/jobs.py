@@ -64,9 +64,9 @@ def run_jobs(
             for lane in lanes:
                 while lane.is_alive():
                     lane.join(0.5)
-        finally:
+        finally:  # who is interrupted still has the report, from ``on_progress``
+            fuzzing.report.seconds = time.perf_counter() - fuzzing.start
             fuzzing.stop()
-    fuzzing.report.seconds = time.perf_counter() - fuzzing.start
     if fuzzing.error is not None:
         raise fuzzing.error
     fuzzing.report.failures.sort(key=lambda f: f.seed)
@@ -143,19 +143,23 @@ class _Fuzzing:
         is_new = outcome.kind == FAILED and outcome.why not in self._known
         with self._lock:
             self.report.add(outcome)
-            self._on_progress(self.report, min(self._share(), 1.0))
             self._known |= {outcome.why} if is_new else set()
+            if is_new:  # in the report before it is made smaller, which takes long: the run may be stopped meanwhile
+                self.report.failures.append(_failure(outcome, seed, worker))
+            self._on_progress(self.report, min(self._share(), 1.0))
         if is_new:  # one of a kind is made smaller, and shown
             usual = worker.patience
             hangs = outcome.why == _HANGS
             worker.patience = IMPATIENCE if hangs else usual
             smallest = shrunk(outcome, seed, worker.ask, TRIES_OF_HANGS if hangs else TRIES)
             worker.patience = usual
-            failure = ProgramFailure(
-                seed, smallest.why, smallest.text, smallest.program, smallest.record, worker.target
-            )
             with self._lock:
-                self.report.failures.append(failure)
+                others = [failure for failure in self.report.failures if failure.seed != seed]
+                self.report.failures = [*others, _failure(smallest, seed, worker)]
+
+
+def _failure(outcome: ProgramOutcome, seed: int, worker: Worker) -> ProgramFailure:
+    return ProgramFailure(seed, outcome.why, outcome.text, outcome.program, outcome.record, worker.target)
 
 
 class Worker:
