@@ -34,13 +34,13 @@ def test_a_run_that_is_stopped_says_what_it_found() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         raise AssertionError("SIGTERM was not heard")
 
-    console = Console(file=io.StringIO())
+    output = io.StringIO()
     before = signal.getsignal(signal.SIGTERM)
     with patch(FUZZER, stopped), pytest.raises(SystemExit) as ended:
-        run_fuzz_programs(5.0, None, 0, 1, (), console)
+        run_fuzz_programs(5.0, None, 0, 1, (), Console(file=output))
     assert ended.value.code == 128 + signal.SIGTERM
     assert signal.getsignal(signal.SIGTERM) is before
-    said = console.file.getvalue()
+    said = output.getvalue()
     assert "memory: reads beyond" in said
     assert "1 failed" in said
 

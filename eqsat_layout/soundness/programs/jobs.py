@@ -177,7 +177,7 @@ class Worker:
             if self._process is None:
                 self._start()
             self._pipe.send((record, seed, self._rules, self.target))
-            if self._answers():
+            if self._answers(self.patience):
                 outcome: ProgramOutcome = self._pipe.recv()
                 return outcome
             why = _HANGS
@@ -189,13 +189,13 @@ class Worker:
         program = program_of(choices, seed, self.target)
         return ProgramOutcome(FAILED, why, "", tuple(choices.record), tuple(choices.spans), program.text())
 
-    def _answers(self) -> bool:
-        """Whether there is an answer before patience ends: it does when the process worked that long, or did nothing
-        for that long."""
+    def _answers(self, patience: float) -> bool:
+        """Whether there is an answer before ``patience`` ends: it does when the process worked that long, or did
+        nothing for that long."""
         begin = worked = _worked(self._process.pid)
-        while not self._pipe.poll(self.patience):
+        while not self._pipe.poll(patience):
             before, worked = worked, _worked(self._process.pid)
-            if worked - begin >= self.patience or worked - before < _IDLE * self.patience:
+            if worked - begin >= patience or worked - before < _IDLE * patience:
                 return False
         return True
 
@@ -205,9 +205,9 @@ class Worker:
         self._process = context.Process(target=_serve, args=(other,), daemon=True)
         start_without_sigint(self._process)
         other.close()
-        if not self._pipe.poll(PATIENCE):
+        if not self._answers(PATIENCE):
             self.close()
-            raise EqsatError(f"a process that checks programs was not ready after {PATIENCE:g} s")
+            raise EqsatError(f"a process that checks programs was not ready after {PATIENCE:g} s of its own work")
         self._pipe.recv()
 
     def close(self) -> None:
