@@ -21,6 +21,7 @@ from eqsat_layout.egraph.rules import rule_files
 from eqsat_layout.soundness.rules.jobs import fuzz_in_processes
 from eqsat_layout.soundness.rules.reports import Effort, FuzzReport, RuleReport
 from eqsat_layout.soundness.rules.rule_base import read_rule_base
+from eqsat_layout.system.sigterm import sigterm_exits
 
 
 @dataclass(frozen=True)
@@ -64,22 +65,27 @@ def run_fuzz_programs(
     exact: bool = False,
     guarded: bool = False,
 ) -> bool:
-    """Fuzzes programs, prints, and says whether all came out right."""
+    """Fuzzes programs, prints, and says whether all came out right. Who stops it is told what was found until then."""
     from eqsat_layout.soundness.programs.fuzzer import fuzz_programs
+    from eqsat_layout.soundness.programs.outcomes import ProgramReport
 
+    report = ProgramReport(seed)
     with _progress(console, "programs") as bar:
         task = bar.add_task("fuzz", total=1.0, instances="0")
-        report = fuzz_programs(
-            seconds,
-            cases,
-            seed,
-            jobs,
-            lambda found, share: bar.update(task, completed=min(share, 1.0), instances=f"{found.programs:,}"),
-            rules,
-            target,
-            exact,
-            guarded,
-        )
+
+        def note(found: ProgramReport, share: float) -> None:
+            nonlocal report
+            report = found
+            bar.update(task, completed=min(share, 1.0), instances=f"{found.programs:,}")
+
+        try:
+            with sigterm_exits():
+                report = fuzz_programs(seconds, cases, seed, jobs, note, rules, target, exact, guarded)
+        except BaseException:
+            if report.programs:
+                bar.stop()
+                console.print(str(report), highlight=False, soft_wrap=True)
+            raise
     console.print(str(report), highlight=False, soft_wrap=True)
     return report.is_clean
 

@@ -64,9 +64,9 @@ def run_jobs(
             for lane in lanes:
                 while lane.is_alive():
                     lane.join(0.5)
-        finally:
+        finally:  # who is interrupted still has the report, from ``on_progress``
+            fuzzing.report.seconds = time.perf_counter() - fuzzing.start
             fuzzing.stop()
-    fuzzing.report.seconds = time.perf_counter() - fuzzing.start
     if fuzzing.error is not None:
         raise fuzzing.error
     fuzzing.report.failures.sort(key=lambda f: f.seed)
@@ -143,19 +143,23 @@ class _Fuzzing:
         is_new = outcome.kind == FAILED and outcome.why not in self._known
         with self._lock:
             self.report.add(outcome)
-            self._on_progress(self.report, min(self._share(), 1.0))
             self._known |= {outcome.why} if is_new else set()
+            if is_new:  # in the report before it is made smaller, which takes long: the run may be stopped meanwhile
+                self.report.failures.append(_failure(outcome, seed, worker))
+            self._on_progress(self.report, min(self._share(), 1.0))
         if is_new:  # one of a kind is made smaller, and shown
             usual = worker.patience
             hangs = outcome.why == _HANGS
             worker.patience = IMPATIENCE if hangs else usual
             smallest = shrunk(outcome, seed, worker.ask, TRIES_OF_HANGS if hangs else TRIES)
             worker.patience = usual
-            failure = ProgramFailure(
-                seed, smallest.why, smallest.text, smallest.program, smallest.record, worker.target
-            )
             with self._lock:
-                self.report.failures.append(failure)
+                others = [failure for failure in self.report.failures if failure.seed != seed]
+                self.report.failures = [*others, _failure(smallest, seed, worker)]
+
+
+def _failure(outcome: ProgramOutcome, seed: int, worker: Worker) -> ProgramFailure:
+    return ProgramFailure(seed, outcome.why, outcome.text, outcome.program, outcome.record, worker.target)
 
 
 class Worker:
@@ -173,7 +177,7 @@ class Worker:
             if self._process is None:
                 self._start()
             self._pipe.send((record, seed, self._rules, self.target))
-            if self._answers():
+            if self._answers(self.patience):
                 outcome: ProgramOutcome = self._pipe.recv()
                 return outcome
             why = _HANGS
@@ -185,13 +189,13 @@ class Worker:
         program = program_of(choices, seed, self.target)
         return ProgramOutcome(FAILED, why, "", tuple(choices.record), tuple(choices.spans), program.text())
 
-    def _answers(self) -> bool:
-        """Whether there is an answer before patience ends: it does when the process worked that long, or did nothing
-        for that long."""
+    def _answers(self, patience: float) -> bool:
+        """Whether there is an answer before ``patience`` ends: it does when the process worked that long, or did
+        nothing for that long."""
         begin = worked = _worked(self._process.pid)
-        while not self._pipe.poll(self.patience):
+        while not self._pipe.poll(patience):
             before, worked = worked, _worked(self._process.pid)
-            if worked - begin >= self.patience or worked - before < _IDLE * self.patience:
+            if worked - begin >= patience or worked - before < _IDLE * patience:
                 return False
         return True
 
@@ -201,9 +205,9 @@ class Worker:
         self._process = context.Process(target=_serve, args=(other,), daemon=True)
         start_without_sigint(self._process)
         other.close()
-        if not self._pipe.poll(PATIENCE):
+        if not self._answers(PATIENCE):
             self.close()
-            raise EqsatError(f"a process that checks programs was not ready after {PATIENCE:g} s")
+            raise EqsatError(f"a process that checks programs was not ready after {PATIENCE:g} s of its own work")
         self._pipe.recv()
 
     def close(self) -> None:

@@ -82,8 +82,8 @@ class ProgramReport:
 
     @property
     def is_clean(self) -> bool:
-        """Nothing failed, and something was compared."""
-        return not self.failures and not self.counts[FAILED] and self.compared > 0
+        """Nothing failed. That nothing was compared is no failure, and is said."""
+        return not self.failures and not self.counts[FAILED]
 
     def add(self, outcome: ProgramOutcome) -> None:
         """Counts one program."""
@@ -106,6 +106,8 @@ class ProgramReport:
             f"interpreter: {', '.join(f'{n} {what}' for what, n in self.asked.most_common()) or 'not asked'}; "
             f"seed {self.seed}"
         )
+        if not self.compared:
+            lines.append("no program was compared: this says nothing of the package, more seconds or cases would")
         if self.stages:
             total = sum(self.stages.values())
             lines.append(", ".join(f"{name} {100 * s / total:.0f} %" for name, s in self.stages.most_common()))

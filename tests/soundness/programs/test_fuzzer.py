@@ -24,7 +24,7 @@ from eqsat_layout.graph.graph import TensorType
 from eqsat_layout.graph.op_names import ops_in
 from eqsat_layout.passes.quantised.product_match import ByteProduct, product_of
 from eqsat_layout.passes.quantised.reader import QuantisedReader
-from eqsat_layout.soundness.programs import trial
+from eqsat_layout.soundness.programs import jobs, trial
 from eqsat_layout.soundness.programs.check import Pair, difference, interface_difference
 from eqsat_layout.soundness.programs.choices import Choices
 from eqsat_layout.soundness.programs.fuzzer import fuzz_programs, main
@@ -316,6 +316,19 @@ def test_programs_are_compiled_exactly_where_that_is_asked(
 ) -> None:
     monkeypatch.setattr(trial, "compiled_difference", lambda program, seed: said)
     assert check(Choices.of_seed(0), 0, target=EXACTLY).kind == kind
+
+
+def test_a_process_may_be_slow_to_start_on_a_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a minute of the clock the run ended with an error, whatever the process had got of the processor."""
+    monkeypatch.setattr(jobs, "PATIENCE", 0.05)
+    monkeypatch.setattr(jobs, "_IDLE", 0.0)
+    monkeypatch.setattr(jobs, "_worked", lambda process: 0.0)
+    worker = Worker()
+    try:
+        worker._start()
+        assert worker._process.is_alive()
+    finally:
+        worker.close()
 
 
 def test_a_process_hangs_when_it_worked_or_idled_too_long() -> None:
