@@ -27,7 +27,7 @@ FIRST = 1_000
 """So many at first: beyond, the narrow sweeps often prove the optimum sooner than the exact one."""
 NARROW = (4, 32)
 """The states that the beam and the relaxation keep, as long as their results differ."""
-LIMITING = 32
+LIMITING = NARROW[-1]
 """With so many, the states that the relaxation kept say what can still become an optimum."""
 WIDER = 128
 """Then so many in a relaxation."""
@@ -156,10 +156,14 @@ class _Narrow:
 
     def limit(self, sweep: Sweep) -> None:
         """Have the sweep follow only what may end below the cost of what was found."""
-        is_late = time.perf_counter() > self.start + self.time / 2
-        if not self.known or self.found is None or self.proven or is_late:
+
+        def is_late() -> bool:
+            return time.perf_counter() > self.start + self.time / 2
+
+        if not self.known or self.found is None or self.proven or is_late():
             return
-        sweep.remaining = Remaining(sweep.order, self.known, lambda step, bits: sweep.after(step, bits, WIDER * WIDER))
+        many = WIDER * WIDER
+        sweep.remaining = Remaining(sweep.order, self.known, lambda step, bits: sweep.after(step, bits, many), is_late)
         sweep.limit = self.found.cost * (1 - SAME)
         sweep.drop_hopeless()
 

@@ -24,13 +24,21 @@ class Remaining:
     """
 
     def __init__(
-        self, order: EliminationOrder, known: Mapping[int, Sequence[int]], after: Callable[[int, int], Sequence[State]]
+        self,
+        order: EliminationOrder,
+        known: Mapping[int, Sequence[int]],
+        after: Callable[[int, int], Sequence[State]],
+        is_late: Callable[[], bool] = lambda: False,
     ) -> None:
-        """``known``: demands by step; ``after``: the states after a step from one demand on, none left out."""
-        self.order, self.known = order, known
-        end = len(order.steps)
-        self.least = {end: np.zeros(len(known[end]))}
-        for step in range(end - 1, min(known) - 1, -1):
+        """``known``: demands by step; ``after``: the states after a step from one demand on, none left out.
+
+        Once ``is_late``, the bounds of the steps that are not worked out yet are 0.
+        """
+        self.order, self.known = order, dict(known)
+        self.least = {step: np.zeros(len(demands)) for step, demands in known.items()}
+        for step in range(len(order.steps) - 1, min(known) - 1, -1):
+            if is_late():
+                break
             self.least[step] = np.array([self._through(step, after(step, bits)) for bits in known[step]])
 
     def _through(self, step: int, reached: Sequence[State]) -> float:

@@ -24,7 +24,7 @@ from eqsat_layout.extract.solver.sweep import Sweep
 TINY = 1e-9
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(problems(cyclic=True), st.integers(1, 4))
 def test_no_state_is_completed_for_less_than_its_bound(problem: Problem, few: int) -> None:
     reduced = reduce(problem) if brute_force(problem) < math.inf else None
@@ -41,6 +41,17 @@ def test_no_state_is_completed_for_less_than_its_bound(problem: Problem, few: in
         wide._advance(states)
         for state, bound in zip(states, remaining.of(step, states), strict=True):
             assert bound <= cost_from(start, step, state) + TINY
+
+
+def test_bounds_that_there_is_no_time_for_are_zero() -> None:
+    reduced = reduce(seeded_problem(2, 14, cyclic=False, forks=3))
+    start = Sweep.begin(reduced, elimination_order(reduced))
+    known: dict[int, list[int]] = {}
+    start.copy().run_narrowed(2, math.inf, weaken, known)
+    turns = iter([False, False] + [True] * len(known))
+    remaining = Remaining(start.order, known, lambda step, bits: start.after(step, bits, 1_000), lambda: next(turns))
+    assert any(least.any() for least in remaining.least.values())
+    assert not remaining.least[min(known) + 1].any()
 
 
 def cost_from(start: Sweep, step: int, state: State) -> float:

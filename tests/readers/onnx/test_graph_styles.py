@@ -131,3 +131,16 @@ def test_resizes_of_images_of_open_sizes(attributes: dict[str, Any]) -> None:
     for image in (IMAGE, np.concatenate([IMAGE, IMAGE], 2)):
         (want,) = reference.ReferenceEvaluator(model).run(None, {"x": image})
         np.testing.assert_allclose(session.run(None, {"x": image})[0], want, atol=1e-5)
+
+
+@pytest.mark.parametrize("height", [10, "h"])
+def test_scales_are_multiplied_in_their_own_precision(height: int | str) -> None:
+    """``interpolate(scale_factor=0.7)``: torch and ONNX Runtime make 7 of 10; of known sizes ours were 6."""
+    nodes = [
+        onnx.helper.make_node("Resize", ["x", "", "scales"], ["y"], name="resize"),
+        onnx.helper.make_node("Relu", ["y"], ["z"], name="relu"),
+    ]
+    scales = np.array([1, 1, 0.7, 2.3], "float32")
+    model = model_of(nodes, [1, 3, height, 10], ["z"], {"scales": scales}, 13)
+    (got,) = eqsat_layout.Session(model, candidates=False).run(None, {"x": np.ones((1, 3, 10, 10), "float32")})
+    assert got.shape == (1, 3, 7, 23)
