@@ -61,19 +61,17 @@ def layout_candidates(computation: Computation, blocking: Blocking) -> tuple[Can
         return ()
     if contraction.is_of_bytes(blocking.word):
         contraction = replace(contraction, word=blocking.word)
-    found: dict[Flow, Candidate] = {}
+    offered: list[Candidate | None] = []
     for name, fmt, block in contraction.result_formats(blocking):
         for flow in backward(computation, 0, fmt, contractions=True)[:1] or (None,):
-            candidate = contraction.candidate(name, fmt, block, flow)
-            if candidate is not None:
-                found.setdefault(candidate.flow, candidate)
+            offered.append(contraction.candidate(name, fmt, block, flow))
         if not fmt.is_row_major and contraction.has_few_channels(blocking.few):
-            candidate = contraction.of_plain_data(name, fmt, block)
-            if candidate is not None:
-                found.setdefault(candidate.flow, candidate)
-    dots = contraction.dots()
-    if dots is not None:
-        found.setdefault(dots.flow, dots)
+            offered.append(contraction.of_plain_data(name, fmt, block))
+    offered.append(contraction.dots())
+    found: dict[Flow, Candidate] = {}
+    for candidate in offered:
+        if candidate is not None:
+            found.setdefault(candidate.flow, candidate)
     return tuple(found.values())
 
 

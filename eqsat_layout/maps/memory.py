@@ -41,15 +41,17 @@ class Memory:
         return self.axis_groups == 1
 
     def placed(self, fmt: Format, dtype: str) -> Format | None:
-        """``fmt``, in whatever memory it is, in this one; ``None`` where it does not hold such a buffer.
+        """``fmt``, in whatever memory it is, in this one; ``None`` where it does not hold such a buffer."""
+        found = self.grouped(fmt)
+        return found if found is not None and self.why_not(found, dtype) is None else None
+
+    def grouped(self, fmt: Format) -> Format | None:
+        """``fmt`` in this memory, whether it holds such a buffer or not; ``None`` where there are no groups for it.
 
         A buffer in flat memory has no groups; elsewhere axes are grouped by :attr:`cuts`.
         """
         separators = self.separators(fmt.physical_shape)
-        if separators is None:
-            return None
-        found = replace(fmt, scope=self.scope, separators=separators)
-        return found if self.why_not(found, dtype) is None else None
+        return None if separators is None else replace(fmt, scope=self.scope, separators=separators)
 
     def separators(self, shape: Sequence[Extent]) -> tuple[int, ...] | None:
         """Where groups of a physical shape start; ``None`` where there are none that fit."""

@@ -218,10 +218,8 @@ def _shapes(op: str, inputs: Sequence[Any], attributes: Mapping[str, Any], opset
     except onnx.shape_inference.InferenceError as error:
         said = re.sub(r"^.*\[\w+Error\] ", "", str(error), flags=re.DOTALL).strip(" .")
         raise EqsatError(f"{said} (operands: {', '.join(map(_shape_said, inputs))})") from error
-    except (onnx.defs.SchemaError, onnx.checker.ValidationError):
+    except (onnx.defs.SchemaError, onnx.checker.ValidationError, RuntimeError, ValueError, TypeError, KeyError):
         return []  # it is no node of that version, which its converter says better, if it minds
-    except (RuntimeError, ValueError, TypeError, KeyError):
-        return []
     found = []
     for ty in inferred.values():
         dims = ty.tensor_type.shape.dim

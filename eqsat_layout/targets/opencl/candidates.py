@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from eqsat_layout.implementations.layouts import Blocking, Candidate, layout_candidates
-from eqsat_layout.maps import GLOBAL, Digit, Format, IndexMap, Memory
+from eqsat_layout.maps import GLOBAL, Digit, Format, IndexMap
 from eqsat_layout.targets.opencl.images import NHWC, TEXTURE, WEIGHT
 from eqsat_layout.tir.computation import Computation
 from eqsat_layout.tir.flow import Flow
@@ -44,23 +44,15 @@ def not_held(computation: Computation, placement: Placement) -> Iterator[tuple[i
     seen: set[tuple[int, str]] = set()
     for candidate in layout_candidates(computation, BLOCKING):
         for number, fmt in zip(numbers, (*candidate.flow.operands, *candidate.flow.results), strict=True):
+            texels = in_texels(fmt)
             for memory in placement.memories.values():
-                image = None if memory.is_flat else _regrouped(fmt, memory)
+                image = None if memory.is_flat or texels is None else memory.grouped(texels)
                 if image is None or (number, memory.scope) in seen or not memory.suits(image):
                     continue
                 reason = memory.why_not(image, computation.buffers[number].dtype)
                 if reason is not None:
                     seen.add((number, memory.scope))
                     yield number, image, f"{memory.scope}: {reason}"
-
-
-def _regrouped(fmt: Format, memory: Memory) -> Format | None:
-    """The format as one in the memory, whatever this holds; ``None`` where it has no axes for that."""
-    texels = in_texels(fmt)
-    separators = None if texels is None else memory.separators(texels.physical_shape)
-    if texels is None or separators is None:
-        return None
-    return replace(texels, scope=memory.scope, separators=separators)
 
 
 def short(fmt: Format) -> str:
