@@ -95,8 +95,9 @@ class _Slice:
 class _Run:
     """Stages that follow one another, none of which changes what one before it reads or writes.
 
-    ``outside``: variables of the loops and blocks around them. ``own``: tensors of the kernel itself. ``slices``: of every tensor, the one that the stages
-    reach; nothing else in them hangs on those variables. ``blocks``: over the parts.
+    ``outside``: variables of the loops and blocks around them. ``own``: tensors of the kernel itself. ``slices``: of
+    every tensor, the one that the stages reach; nothing else in them hangs on those variables. ``blocks``: over the
+    parts.
     """
 
     outside: Sequence[Any]

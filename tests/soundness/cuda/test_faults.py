@@ -251,4 +251,5 @@ def test_a_simulator_that_is_alive_has_no_files(
     number = list(FAULTS).index("no barrier before a read")
     with pytest.raises(KernelFault) as found:
         again.launch(f"bad{number}", arrays(), (1,), (THREADS,))
-    assert found.value.line and not list(tmp_path.iterdir())
+    assert found.value.line
+    assert not list(tmp_path.iterdir())

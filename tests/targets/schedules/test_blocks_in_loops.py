@@ -24,7 +24,9 @@ STEPS, ROWS, WIDE, COLUMNS = 5, 3, 40, 60
 def recurrence(*, counts: bool, is_open: bool = False) -> Any:
     """Of each step: the state times weights, plus what is given, and plus its number if it ``counts``. Where it
     ``is_open``, rows and steps are symbols, and what is made looks at how many steps there are."""
-    rows, steps = (tirx.Var(name, "int64") if is_open else number for name, number in (("rows", ROWS), ("steps", STEPS)))
+    rows, steps = (
+        tirx.Var(name, "int64") if is_open else number for name, number in (("rows", ROWS), ("steps", STEPS))
+    )
     shape = (rows, WIDE)
     given, state = (te.placeholder(shape, "float32", name) for name in ("given", "state"))
     weights, number = te.placeholder((WIDE, WIDE), "float32", "weights"), te.placeholder((), "int64", "number")
