@@ -28,8 +28,8 @@ from eqsat_layout.readers.onnx.models import from_proto, loaded
 from eqsat_layout.readers.text.json_guard import LARGEST as MOST_OF_JSON
 from eqsat_layout.readers.text.json_guard import checked_json
 from eqsat_layout.readers.text.script import read_script
-from eqsat_layout.readers.text.script_size import LARGEST as MOST_OF_TEXT
 from eqsat_layout.readers.text.script_literals import UnsafeScriptError
+from eqsat_layout.readers.text.script_size import LARGEST as MOST_OF_TEXT
 from eqsat_layout.readers.torch.archives import LARGEST as MOST_OF_ARCHIVES
 from eqsat_layout.readers.torch.programs import from_program, program_in
 from eqsat_layout.system.readable import check_size

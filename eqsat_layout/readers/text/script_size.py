@@ -1,7 +1,7 @@
 """How much code a text holds, before it is parsed.
 
-In: a text. Out: nothing, or :class:`UnsafeScriptError`. A tree takes some hundred times the memory of its text; constants
-do not, which are one string.
+In: a text. Out: nothing, or :class:`UnsafeScriptError`. A tree takes some hundred times the memory of its text;
+constants do not, which are one string.
 """
 
 from __future__ import annotations
