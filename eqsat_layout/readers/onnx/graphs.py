@@ -115,10 +115,10 @@ def check_order(graph: Any, known: Iterable[str] = ()) -> None:
         said = next((int(attribute.i) for attribute in node.attribute if attribute.name == "num_outputs"), None)
         if said not in (None, len(node.output)):  # ONNX's own inference makes as many as it says
             raise EqsatError(f"{what} says num_outputs={said}, and has {len(node.output)} results")
-        twice = next((name for name in node.output if name and name in own), None)
-        if twice is not None:
-            raise EqsatError(f"{what} makes {twice!r}, which is made already")
-        own.update(node.output)
+        for name in filter(None, node.output):
+            if name in own:
+                raise EqsatError(f"{what} makes {name!r}, which is made already")
+            own.add(name)
         made.update(node.output)
     for value in graph.output:
         if value.name not in made:

@@ -142,6 +142,11 @@ GRAPHS: dict[str, tuple[list[Any], dict[str, Any], str]] = {
         r"node 'inner' \(Relu\) reads 'nowhere'",
     ),
     "a name made twice": ([node("Relu", ["x"]), node("Exp", ["x"], name="two")], {}, r"'two' \(Exp\) makes 'y', which"),
+    "one name for two results": (
+        [node("Split", ["x"], ["y", "y"], axis=0, num_outputs=2)],
+        {},
+        r"'bad' \(Split\) makes 'y', which",
+    ),
     "a result that nothing makes": ([node("Relu", ["x"], ["z"])], {}, "the result 'y' is made by no node"),
     "another's op of ONNX's name": (
         [node("Relu", ["x"], domain="com.example")],
