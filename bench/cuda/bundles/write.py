@@ -12,6 +12,7 @@ import hashlib
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -53,7 +54,7 @@ _TOLERANCES: Final = {"float32": 5e-3, "tensorfloat32": 5e-2, "float16": 5e-2, "
 """Of a whole network: what rounding grows to on its way."""
 
 
-_DAMPED: Final = (1.0, 0.8, 0.6, 0.4, 0.2)
+_DAMPED: Final = (1.0, 0.8, 0.6, 0.4, 0.2, 0.1, 0.05, 0.02, 0.01)
 """What weights of a seed are multiplied by, until a network's results are of ordinary size: signals grow from layer
 to layer where weights are not those that norms were made for (in ResNet-50 beyond what halves hold)."""
 _ORDINARY: Final = (1e-3, 1e3)
@@ -147,7 +148,13 @@ def write_bundle(
         items.append(_written(folder, *made(case, target)))
     items += of_networks
     arch, model = (str(target.tvm.attrs.get(name, "")) for name in ("arch", "model"))
-    head = {"machine": repr(target.machine), "model": model_of(arch, model), "version": version("eqsat-layout")}
+    head = {
+        "machine": repr(target.machine),
+        "arch": arch,
+        "model": model_of(arch, model),
+        "version": version("eqsat-layout"),
+        "made": time.time_ns(),
+    }
     write_manifest(folder, head, items)
     total = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     say(f"{len(items)} programs, {total / 2**20:.1f} MiB")

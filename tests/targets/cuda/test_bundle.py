@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from bench.cuda.bundles.cases import cases, made
 from bench.cuda.bundles.data import Recipe, from_data, recipe_like
 from bench.cuda.bundles.items import NETWORK, Item, read_manifest, write_manifest
 from bench.cuda.bundles.kernels import fill, kernels
+from bench.cuda.bundles.peers import peer_of
 from bench.cuda.bundles.steps import compared, errors_of
 from bench.cuda.bundles.write import Effort, Network, write_bundle
 from eqsat_layout.cost.database import Database, KernelKey
@@ -135,7 +137,9 @@ def test_a_kernel_that_fails_takes_only_its_own_row_with_it(tmp_path: Path) -> N
         found.append(item)
     write_manifest(tmp_path, {}, found)
     asked = ["--folder", str(tmp_path), "--simulate", "--steps", "cases", "--json", str(tmp_path / "out.json")]
-    assert run_bundle.main(asked) == 1
+    assert run_bundle.main([*asked, "--seconds", "0"]) == 0
+    assert all(row["late"] for row in json.loads((tmp_path / "out.json").read_text())["steps"]["cases"])
+    assert run_bundle.main([*asked, "--go-on"]) == 1
     rows = json.loads((tmp_path / "out.json").read_text())["steps"]["cases"]
     assert [(row["name"], row["right"]) for row in rows] == [
         ("softmax_float32", True),
@@ -143,6 +147,50 @@ def test_a_kernel_that_fails_takes_only_its_own_row_with_it(tmp_path: Path) -> N
         ("max_pool_float32", True),
     ]
     assert "trap" in rows[1]["fails"]
+    assert run_bundle.main([*asked, "--go-on", "--seconds", "0"]) == 1  # nothing is left to do
+    assert json.loads((tmp_path / "out.json").read_text())["steps"]["cases"] == rows
+
+
+@pytest.mark.parametrize(
+    ("arch", "card", "runs"),
+    [("sm_90a", "sm_90", True), ("sm_90a", "sm_100", False), ("sm_80", "sm_89", True), ("sm_89", "sm_86", False)],
+)
+def test_code_for_another_card_is_refused_before_anything_runs(
+    arch: str,
+    card: str,
+    runs: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    success = SimpleNamespace(CUDA_SUCCESS=0)
+    driver = SimpleNamespace(CUresult=success, cuDriverGetVersion=lambda: (0, 13000))
+    monkeypatch.setattr(run_bundle, "driver_of", lambda: driver)
+    monkeypatch.setattr(run_bundle, "described_here", lambda driver: (card, "driver:"))
+    write_manifest(tmp_path, {"arch": arch}, [])
+    asked = ["--folder", str(tmp_path), "--json", str(tmp_path / "out.json"), "--steps", "cases"]
+    if runs:
+        assert run_bundle.main(asked) == 0
+        return
+    with pytest.raises(SystemExit):
+        run_bundle.main(asked)
+    assert f"is for {arch}, and the card here is of {card}" in capsys.readouterr().err
+
+
+def test_what_hangs_ends_with_all_that_it_began() -> None:
+    command = ["bash", "-c", "sleep 60 & echo $!; wait"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+        assert process.stdout is not None
+        child = int(process.stdout.readline())
+        run_bundle.end(process)
+    state = Path(f"/proc/{child}/stat")
+    assert not state.exists() or state.read_text().split()[2] == "Z"
+
+
+def test_a_peer_that_is_not_there_says_so() -> None:
+    row = peer_of("torch eager", {"network": "mine.onnx", "precision": "float32"}, 1, 1, on_cpu=True)
+    assert row["network"] == "mine.onnx"
+    assert "why" in row
 
 
 def _texts(sources: Any, _arch: str) -> list[Any]:
