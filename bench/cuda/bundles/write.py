@@ -121,7 +121,8 @@ class SeededTarget(CudaTarget):
 def write_bundle(
     folder: Path, networks: Sequence[Network], target: CudaTarget, effort: Effort, say: Callable[[str], None] = print
 ) -> None:
-    """:class:`EqsatError` where it gets larger than :data:`MOST_BYTES`, and where there is something in the folder."""
+    """:class:`EqsatError` where it gets larger than :data:`MOST_BYTES`, and where there is something in the folder;
+    after all else is written, where there is a network that can't be in it."""
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
         raise EqsatError(f"{folder} is not empty")
@@ -129,10 +130,15 @@ def write_bundle(
     of_networks: list[Item] = []
     seen: set[Any] = set()
     timed: set[Any] = set()
+    refused: list[str] = []
     for network in networks:  # they come first: it is they for which something may be missing here
         say(network.title)
         own = SeededTarget(of_precision(target, network.precision).tvm, approx=target.approx)
-        item, program, expected = _network(network, own)
+        try:
+            item, program, expected = _network(network, own)
+        except EqsatError as error:
+            refused.append(f"{network.title}: {error}")
+            continue
         of_networks.append(_written(folder, item, program, expected))
         functions = {str(v.name_hint): f for v, f in own.built.functions_items() if isinstance(f, tirx.PrimFunc)}
         found = candidates(functions, own, effort.plans, effort.repeats, seen) if effort.plans else ()
@@ -160,6 +166,8 @@ def write_bundle(
     say(f"{len(items)} programs, {total / 2**20:.1f} MiB")
     if total > MOST_BYTES:
         raise EqsatError(f"{folder} has {total / 2**20:.0f} MiB, more than {MOST_BYTES >> 20}: take fewer networks")
+    if refused:
+        raise EqsatError(f"{folder} is without {'; '.join(refused)}")
 
 
 def _written(folder: Path, item: Item, program: CudaProgram, expected: Sequence[Array] | None = None) -> Item:
@@ -180,15 +188,16 @@ def _network(network: Network, target: SeededTarget) -> tuple[Item, CudaProgram,
         "launches": sum(len(function.launches) for function in program.plan.functions),
     }
     constants = target.constants_of(program)
-    for factor in _DAMPED:
+    factors, is_right = (_DAMPED, _is_ordinary) if target.recipes else ((1.0,), _is_finite)
+    for factor in factors:
         expected = _on_cpu(target.damped(factor), inputs)
-        if all(map(_is_ordinary, expected)):
+        if all(map(is_right, expected)):
             damped = [one.damped(factor) if isinstance(one, Recipe) else one for one in constants]
             item = Item(
                 network.title, NETWORK, damped, inputs, _TOLERANCES[network.precision], {**said, "damped": factor}
             )
             return item, program, expected
-    raise EqsatError(f"{network.title}: what it gives for weights of a seed is not of ordinary size")
+    raise EqsatError("what it gives for weights of a seed is not of ordinary size")
 
 
 def _module(network: Network) -> tuple[tvm.IRModule, Options]:
@@ -199,6 +208,10 @@ def _module(network: Network) -> tuple[tvm.IRModule, Options]:
 def _is_ordinary(result: Array) -> bool:
     least, most = _ORDINARY
     return result.dtype.kind in "iub" or bool(least <= np.abs(result.astype("float64")).max(initial=0.0) <= most)
+
+
+def _is_finite(result: Array) -> bool:
+    return bool(np.isfinite(result.astype("float64")).all())
 
 
 def _on_cpu(mod: tvm.IRModule, inputs: Sequence[Recipe]) -> list[Array]:

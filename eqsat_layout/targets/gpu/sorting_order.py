@@ -36,10 +36,11 @@ class SortingOrder:
             return te.sum(tirx.Select(is_here, tirx.Cast("int32", place), tirx.IntImm("int32", 0)), axis=place)
 
         self._source, self._counts = source, counts
+        self._found: dict[tuple[str, ...], Any] = {}
 
-    def places(self, shape: Any, dtype: str, name: str = "indices") -> Any:
+    def places(self, shape: Any, dtype: str) -> Any:
         """Where the first ones come from."""
-        found = te.compute(shape, self._source, f"{name}_int32")
+        found = self._found_in(shape)
         if dtype == "int32" and self._counts is None:
             return found
 
@@ -51,12 +52,19 @@ class SortingOrder:
             is_sorted = here < self._counts(*at[: self.axis]).astype(str(here.ty.dtype))
             return tirx.Select(is_sorted, own, tirx.Cast(dtype, here))
 
-        return te.compute(shape, place, name)
+        return te.compute(shape, place, "indices")
 
     def values(self, shape: Any) -> Any:
         """The first ones."""
-        places = self.places(shape, "int32", "places")
+        places = self.places(shape, "int32")
         return te.compute(shape, lambda *at: self.x(*self._moved(at, places(*at))), "sorted")
+
+    def _found_in(self, shape: Any) -> Any:
+        """Once for values and places of one shape."""
+        key = tuple(map(str, shape))
+        if key not in self._found:
+            self._found[key] = te.compute(shape, self._source, "places")
+        return self._found[key]
 
     def _moved(self, at: Any, place: Any) -> list[Any]:
         return [place if i == self.axis else index for i, index in enumerate(at)]

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 from effort import but_for
 from programs import constant, program
 from targets.device_cases import conv, nn
+from tvm import relax
 from tvm.relax import op
 
 import eqsat_layout
@@ -114,6 +116,24 @@ def test_weights_of_a_seed_give_results_of_ordinary_size(tmp_path: Path, monkeyp
     (expected,) = item.expected(tmp_path / "b") or []
     assert item.said["damped"] < 1
     assert 0 < np.abs(expected).max() <= 1e3
+
+
+def test_a_network_without_numbers_of_a_seed_gives_what_it_gives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sums of thousands are of no ordinary size, and nothing makes them less; what is not finite is left out alone."""
+    monkeypatch.setattr("eqsat_layout.targets.cuda.host.executable.machine_code", _texts)
+
+    def summed(factor: float) -> Callable[[int], Any]:
+        def body(builder: Any, x: Any) -> Any:
+            return builder.emit(op.sum(builder.emit(op.multiply(nn.relu(x), relax.const(np.float32(factor))))))
+
+        return lambda _: program(body, (64, 90))
+
+    networks = [Network(name, summed(factor), "float32", 1) for name, factor in (("vast", 1e38), ("large", 1.0))]
+    with pytest.raises(EqsatError, match="is without vast_float32_1"):
+        write_bundle(tmp_path / "b", networks, target_of("cuda"), Effort([], 0, ceiling_turns=2), say=lambda _: None)
+    assert [one.name for one in read_manifest(tmp_path / "b")[1] if one.kind == NETWORK] == ["large_float32_1"]
 
 
 def _without_path() -> dict[str, str]:
