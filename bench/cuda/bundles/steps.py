@@ -99,7 +99,14 @@ def candidates(bundle: Bundle, item: Item) -> Iterator[Row]:
     for entry in entries:
         error = relative_error(results[entry], results[entries[0]])
         said = {"error": error, "right": error <= item.tolerance, **item.said["plans"][entry]}
-        yield {"name": item.name, "plan": entry, "seconds": median(taken[entry]), "all": taken[entry], **said}
+        yield {
+            "name": item.name,
+            "kernel": item.said["kernel"],
+            "plan": entry,
+            "seconds": median(taken[entry]),
+            "all": taken[entry],
+            **said,
+        }
 
 
 def kernels(bundle: Bundle, item: Item) -> Iterator[Row]:
