@@ -96,6 +96,8 @@ def check_order(graph: Any, known: Iterable[str] = ()) -> None:
     """:class:`EqsatError` unless each node reads what is made before it, and no name is made twice in a graph."""
     own = {*(tensor.name for tensor in graph.initializer), *(value.name for value in graph.input)}
     made = {"", *known, *own}
+    for tensor in graph.initializer:
+        _check_stored(tensor)
     sparse = [tensor.values.name for tensor in graph.sparse_initializer]
     if sparse:
         raise EqsatError(f"tensor {sparse[0]!r} is sparse, which is not known here")
@@ -108,19 +110,31 @@ def check_order(graph: Any, known: Iterable[str] = ()) -> None:
             check_order(inner, made)
         if any(attribute.HasField("sparse_tensor") for attribute in node.attribute):
             raise EqsatError(f"{what} holds a sparse tensor, which is not known here")
+        for attribute in node.attribute:
+            for tensor in ([attribute.t] if attribute.HasField("t") else []) + list(attribute.tensors):
+                _check_stored(tensor)
         if len(node.output) > MOST_RESULTS:
             raise EqsatError(f"{what} has {len(node.output)} results, more than {MOST_RESULTS}")
         said = next((int(attribute.i) for attribute in node.attribute if attribute.name == "num_outputs"), None)
         if said not in (None, len(node.output)):  # ONNX's own inference makes as many as it says
             raise EqsatError(f"{what} says num_outputs={said}, and has {len(node.output)} results")
-        twice = next((name for name in node.output if name and name in own), None)
-        if twice is not None:
-            raise EqsatError(f"{what} makes {twice!r}, which is made already")
-        own.update(node.output)
+        for name in filter(None, node.output):
+            if name in own:
+                raise EqsatError(f"{what} makes {name!r}, which is made already")
+            own.add(name)
         made.update(node.output)
     for value in graph.output:
         if value.name not in made:
             raise EqsatError(f"the result {value.name!r} is made by no node")
+
+
+def _check_stored(tensor: Any) -> None:
+    """:class:`EqsatError` for elements of a type that ONNX does not have, or of a shape that none has."""
+    known = importlib.import_module("onnx").TensorProto.DataType
+    if tensor.data_type not in known.values() or tensor.data_type == known.Value("UNDEFINED"):
+        raise EqsatError(f"tensor {tensor.name!r} is of type {tensor.data_type}, which ONNX does not know")
+    if any(extent < 0 for extent in tensor.dims):
+        raise EqsatError(f"tensor {tensor.name!r} has an extent below zero: {list(tensor.dims)}")
 
 
 def check_domains(graph: Any) -> None:
