@@ -108,16 +108,7 @@ def check_order(graph: Any, known: Iterable[str] = ()) -> None:
                 raise EqsatError(f"{what} reads {name!r}, which nothing makes before it")
         for inner in graphs_of(node):
             check_order(inner, made)
-        if any(attribute.HasField("sparse_tensor") for attribute in node.attribute):
-            raise EqsatError(f"{what} holds a sparse tensor, which is not known here")
-        for attribute in node.attribute:
-            for tensor in ([attribute.t] if attribute.HasField("t") else []) + list(attribute.tensors):
-                _check_stored(tensor)
-        if len(node.output) > MOST_RESULTS:
-            raise EqsatError(f"{what} has {len(node.output)} results, more than {MOST_RESULTS}")
-        said = next((int(attribute.i) for attribute in node.attribute if attribute.name == "num_outputs"), None)
-        if said not in (None, len(node.output)):  # ONNX's own inference makes as many as it says
-            raise EqsatError(f"{what} says num_outputs={said}, and has {len(node.output)} results")
+        _check_attributes(node, what)
         for name in filter(None, node.output):
             if name in own:
                 raise EqsatError(f"{what} makes {name!r}, which is made already")
@@ -126,6 +117,20 @@ def check_order(graph: Any, known: Iterable[str] = ()) -> None:
     for value in graph.output:
         if value.name not in made:
             raise EqsatError(f"the result {value.name!r} is made by no node")
+
+
+def _check_attributes(node: Any, what: str) -> None:
+    """:class:`EqsatError` for tensors in a node that are none, and for more or fewer results than it says."""
+    for attribute in node.attribute:
+        if attribute.HasField("sparse_tensor"):
+            raise EqsatError(f"{what} holds a sparse tensor, which is not known here")
+        for tensor in ([attribute.t] if attribute.HasField("t") else []) + list(attribute.tensors):
+            _check_stored(tensor)
+    if len(node.output) > MOST_RESULTS:
+        raise EqsatError(f"{what} has {len(node.output)} results, more than {MOST_RESULTS}")
+    said = next((int(attribute.i) for attribute in node.attribute if attribute.name == "num_outputs"), None)
+    if said not in (None, len(node.output)):  # ONNX's own inference makes as many as it says
+        raise EqsatError(f"{what} says num_outputs={said}, and has {len(node.output)} results")
 
 
 def _check_stored(tensor: Any) -> None:
