@@ -16,6 +16,7 @@ from eqsat_layout.models.resnet import resnet50
 from eqsat_layout.notes import Notes
 from eqsat_layout.passes.all_calls import is_tir_call
 from eqsat_layout.passes.fuse import fuse
+from eqsat_layout.planning import joined_layouts
 from eqsat_layout.planning.plan_details import LAYOUT_TRANSFORM
 from eqsat_layout.report.plan import Plan
 from eqsat_layout.system.store import LIMIT_VARIABLE
@@ -172,6 +173,13 @@ def test_layouts_are_those_in_which_kernels_are_joined(unaware: Plan) -> None:
     assert plan.lower_bound == pytest.approx(unaware.lower_bound)
     assert any("ops become one kernel" in note for note in plan.notes)
     assert plan.module is not None
+
+
+def test_a_problem_in_which_joining_saves_nothing_is_not_solved_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planning for GPUs, where nothing of the kind is joined, took twice as long."""
+    monkeypatch.setattr(CpuTarget, "joins", lambda *_: False)
+    monkeypatch.setattr(joined_layouts, "solved", lambda *_: pytest.fail("it was"))
+    assert eqsat_layout.plan(program(in_the_middle, (1, 24, 28, 28)), AVX512).lower_bound > 0
 
 
 def test_layouts_that_join_nothing_in_the_end_are_not_chosen(unaware: Plan, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -345,3 +345,20 @@ def check_bounds(run: Callable[[Any, Sequence[Any]], Sequence[Any]]) -> None:
     for a, b in zip(expected, run(mod, WITHOUT_NUMBERS), strict=True):
         np.testing.assert_array_equal(b, a.numpy())
         np.testing.assert_array_equal(np.signbit(b), np.signbit(a.numpy()))
+
+
+def sorts_of_all(builder: Any, x: Any) -> Any:
+    """From the least to the largest, and three of the largest with their places."""
+    top = builder.emit(op.topk(x, 3, ret_type="both", largest=True, dtype="int64"))
+    largest, places = (builder.emit(relax.TupleGetItem(top, i)) for i in range(2))
+    return builder.emit(op.sort(x)), builder.emit(op.argsort(x, dtype="int64")), largest, places
+
+
+def check_sorts(run: Callable[[Any, Sequence[Any]], Sequence[Any]]) -> None:
+    """NaN is the largest number, as NumPy and torch have it: places of elements are places of the row, each once."""
+    x = np.array([[np.nan, 1, -1, np.inf, -np.inf], [np.nan] * 5, [2, np.nan, 3, np.nan, 0]], "float32")
+    ascending, order, largest, places = run(program(sorts_of_all, x.shape), [x])
+    np.testing.assert_array_equal(ascending, np.sort(x))
+    np.testing.assert_array_equal(order, np.argsort(x, kind="stable"))
+    np.testing.assert_array_equal(largest, np.sort(x)[:, :-4:-1])
+    np.testing.assert_array_equal(np.take_along_axis(x, places, 1), largest)

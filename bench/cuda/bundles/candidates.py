@@ -43,10 +43,13 @@ def candidates(
             product = product_of(func)
         except Refused:
             continue
-        yield _candidates(name, product, target, count, repeats)
+        yield _candidates(f"product_{len(seen)}", name, product, target, count, repeats)
 
 
-def _candidates(name: str, product: Product, target: CudaTarget, count: int, repeats: int) -> tuple[Item, CudaProgram]:
+def _candidates(
+    title: str, name: str, product: Product, target: CudaTarget, count: int, repeats: int
+) -> tuple[Item, CudaProgram]:
+    """``title``: of a file; names of kernels may be too long for one."""
     arithmetic = arithmetic_of(product, target.machine)
     model = ProductModel(shape_of(product, arithmetic), arithmetic, target.machine)
     plans = {f"{name}_plan{i}": plan for i, plan in enumerate(_different(product, target)[:count])}
@@ -75,7 +78,8 @@ def _candidates(name: str, product: Product, target: CudaTarget, count: int, rep
     plan = HostPlan(tuple(memories), tuple(values), (), tuple(found))
     modelled = {entry: {"modelled": model.seconds(one), **asdict(one)} for entry, one in plans.items()}
     recipes = [Recipe(*types[i], seed=i + 1) for i in inputs]
-    item = Item(f"candidates_{name}", CANDIDATES, (), recipes, _TOLERANCE, {"repeats": repeats, "plans": modelled})
+    said = {"kernel": name, "repeats": repeats, "plans": modelled}
+    item = Item(title, CANDIDATES, (), recipes, _TOLERANCE, said)
     return item, CudaProgram(made.sources, plan, [], str(target.tvm.attrs["arch"]))
 
 

@@ -1,14 +1,15 @@
 """The same networks by torch, cuDNN and JAX on the same card: what our figures stand beside.
 
-In: what a bundle says of a network. Out: rows of seconds, or why there are none. Torch is timed as ours is, by the
-device's clock around replays of a CUDA graph; JAX, which has none, by this machine's around as many calls. Nothing here
-needs TVM.
+In: what a bundle says of a network. Out: a row of a peer's seconds, or why there are none. Torch is timed as ours is,
+by the device's clock around replays of a CUDA graph; JAX, which has none, by this machine's around as many calls.
+Nothing here needs TVM.
 """
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from bench.cuda.bundles.fused import with_fused_calls
@@ -20,33 +21,31 @@ _WARM: Final = 3
 """Runs before a graph is captured."""
 
 
-def peers_of(said: Mapping[str, Any], turns: int, runs: int, *, on_cpu: bool) -> Iterator[Row]:
-    """``said``: the network's name, batch and precision. ``on_cpu``: a rehearsal, without graphs."""
-    head = {key: said.get(key) for key in ("network", "batch", "precision")}
+def peer_of(name: str, said: Mapping[str, Any], turns: int, runs: int, *, on_cpu: bool) -> Row:
+    """``name``: of :data:`PEERS`. ``said``: the network's name, batch and precision. ``on_cpu``: a rehearsal, without
+    graphs. ``why``: it is not there; ``fails``: what it met, maybe a fault of the card's, which spoils a process."""
+    row = {"name": name, **{key: said.get(key) for key in ("network", "batch", "precision")}}
     try:
         import torch
 
         from bench.networks import real
     except ImportError as error:
-        yield {"name": "torch", **head, "why": str(error)}
-        return
-    if head["network"] not in real.MODELS:
-        yield {"name": "torch", **head, "why": "it is none of the networks of bench/networks/real.py"}
-        return
+        return {**row, "why": str(error)}
+    if row["network"] not in real.MODELS:
+        return {**row, "why": "it is none of the networks of bench/networks/real.py"}
     if not on_cpu and not torch.cuda.is_available():
-        yield {"name": "torch", **head, "why": "torch sees no card"}
-        return
-    strict = head["precision"] == "float32"
-    for name, made in PEERS.items():
-        row = {"name": name, **head}
-        try:
-            with torch.no_grad():
-                _allow_tensorfloat32(torch, not strict)
-                network, sample = _network(torch, real, head, on_cpu)
-                seconds = made(torch, network, sample, turns, runs, on_cpu=on_cpu, is_strict=strict)
-            yield {**row, "seconds": median(seconds), "all": seconds}
-        except Exception as error:  # on purpose: what a peer meets is its figure
-            yield {**row, "why": f"{type(error).__name__}: {error}"[:300]}
+        return {**row, "why": "torch sees no card"}
+    strict = row["precision"] == "float32"
+    try:
+        with torch.no_grad():
+            _allow_tensorfloat32(torch, not strict)
+            network, sample = _network(torch, real, row, on_cpu)
+            seconds = PEERS[name](torch, network, sample, turns, runs, on_cpu=on_cpu, is_strict=strict)
+    except (ImportError, NotImplementedError) as error:
+        return {**row, "why": str(error)}
+    except Exception as error:  # on purpose: what a peer meets is its figure
+        return {**row, "fails": f"{type(error).__name__}: {error}"[:300]}
+    return {**row, "seconds": median(seconds), "all": seconds}
 
 
 def eager(
@@ -72,6 +71,7 @@ def by_jax(
     torch: Any, network: Any, sample: Any, turns: int, runs: int, *, on_cpu: bool, is_strict: bool
 ) -> list[float]:
     """``jax.jit`` of what ``torch.export`` wrote down."""
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # others need the card's memory, too
     import jax
 
     from bench.cuda.bundles.jax_networks import function_of
@@ -124,10 +124,11 @@ def compiled(
 
 PEERS: Final[dict[str, Callable[..., list[float]]]] = {
     "torch eager": eager,
-    "torch max-autotune": compiled,
     "cuDNN fused": fused,
     "JAX jit": by_jax,
+    "torch max-autotune": compiled,
 }
+"""The one that may take minutes comes last."""
 
 
 def _timed(torch: Any, run: Callable[[], Any], turns: int, runs: int, on_cpu: bool) -> list[float]:

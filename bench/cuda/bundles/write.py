@@ -12,6 +12,7 @@ import hashlib
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -53,7 +54,7 @@ _TOLERANCES: Final = {"float32": 5e-3, "tensorfloat32": 5e-2, "float16": 5e-2, "
 """Of a whole network: what rounding grows to on its way."""
 
 
-_DAMPED: Final = (1.0, 0.8, 0.6, 0.4, 0.2)
+_DAMPED: Final = (1.0, 0.8, 0.6, 0.4, 0.2, 0.1, 0.05, 0.02, 0.01)
 """What weights of a seed are multiplied by, until a network's results are of ordinary size: signals grow from layer
 to layer where weights are not those that norms were made for (in ResNet-50 beyond what halves hold)."""
 _ORDINARY: Final = (1e-3, 1e3)
@@ -120,7 +121,8 @@ class SeededTarget(CudaTarget):
 def write_bundle(
     folder: Path, networks: Sequence[Network], target: CudaTarget, effort: Effort, say: Callable[[str], None] = print
 ) -> None:
-    """:class:`EqsatError` where it gets larger than :data:`MOST_BYTES`, and where there is something in the folder."""
+    """:class:`EqsatError` where it gets larger than :data:`MOST_BYTES`, and where there is something in the folder;
+    after all else is written, where there is a network that can't be in it."""
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
         raise EqsatError(f"{folder} is not empty")
@@ -128,10 +130,15 @@ def write_bundle(
     of_networks: list[Item] = []
     seen: set[Any] = set()
     timed: set[Any] = set()
+    refused: list[str] = []
     for network in networks:  # they come first: it is they for which something may be missing here
         say(network.title)
         own = SeededTarget(of_precision(target, network.precision).tvm, approx=target.approx)
-        item, program, expected = _network(network, own)
+        try:
+            item, program, expected = _network(network, own)
+        except EqsatError as error:
+            refused.append(f"{network.title}: {error}")
+            continue
         of_networks.append(_written(folder, item, program, expected))
         functions = {str(v.name_hint): f for v, f in own.built.functions_items() if isinstance(f, tirx.PrimFunc)}
         found = candidates(functions, own, effort.plans, effort.repeats, seen) if effort.plans else ()
@@ -147,12 +154,20 @@ def write_bundle(
         items.append(_written(folder, *made(case, target)))
     items += of_networks
     arch, model = (str(target.tvm.attrs.get(name, "")) for name in ("arch", "model"))
-    head = {"machine": repr(target.machine), "model": model_of(arch, model), "version": version("eqsat-layout")}
+    head = {
+        "machine": repr(target.machine),
+        "arch": arch,
+        "model": model_of(arch, model),
+        "version": version("eqsat-layout"),
+        "made": time.time_ns(),
+    }
     write_manifest(folder, head, items)
     total = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     say(f"{len(items)} programs, {total / 2**20:.1f} MiB")
     if total > MOST_BYTES:
         raise EqsatError(f"{folder} has {total / 2**20:.0f} MiB, more than {MOST_BYTES >> 20}: take fewer networks")
+    if refused:
+        raise EqsatError(f"{folder} is without {'; '.join(refused)}")
 
 
 def _written(folder: Path, item: Item, program: CudaProgram, expected: Sequence[Array] | None = None) -> Item:
@@ -173,15 +188,16 @@ def _network(network: Network, target: SeededTarget) -> tuple[Item, CudaProgram,
         "launches": sum(len(function.launches) for function in program.plan.functions),
     }
     constants = target.constants_of(program)
-    for factor in _DAMPED:
+    factors, is_right = (_DAMPED, _is_ordinary) if target.recipes else ((1.0,), _is_finite)
+    for factor in factors:
         expected = _on_cpu(target.damped(factor), inputs)
-        if all(map(_is_ordinary, expected)):
+        if all(map(is_right, expected)):
             damped = [one.damped(factor) if isinstance(one, Recipe) else one for one in constants]
             item = Item(
                 network.title, NETWORK, damped, inputs, _TOLERANCES[network.precision], {**said, "damped": factor}
             )
             return item, program, expected
-    raise EqsatError(f"{network.title}: what it gives for weights of a seed is not of ordinary size")
+    raise EqsatError("what it gives for weights of a seed is not of ordinary size")
 
 
 def _module(network: Network) -> tuple[tvm.IRModule, Options]:
@@ -192,6 +208,10 @@ def _module(network: Network) -> tuple[tvm.IRModule, Options]:
 def _is_ordinary(result: Array) -> bool:
     least, most = _ORDINARY
     return result.dtype.kind in "iub" or bool(least <= np.abs(result.astype("float64")).max(initial=0.0) <= most)
+
+
+def _is_finite(result: Array) -> bool:
+    return bool(np.isfinite(result.astype("float64")).all())
 
 
 def _on_cpu(mod: tvm.IRModule, inputs: Sequence[Recipe]) -> list[Array]:

@@ -30,7 +30,10 @@ MOST_PER_GIVEN: Final = 4
 MOST_RESULTS: Final = 2048
 """Of one node: TVM's time grows with their square."""
 
-_DOMAINS: Final = ("", "ai.onnx", "com.microsoft")
+TEXT: Final = 8
+"""ONNX's number of that type of elements."""
+
+_DOMAINS: Final = ("", "com.microsoft")
 """Whose ops the converters mean; functions of other domains are written out before."""
 
 
@@ -164,7 +167,9 @@ def check_ports(graph: Any) -> None:
         for value in values:
             kind = value.type.WhichOneof("value")
             if kind not in (None, "tensor_type"):
-                raise EqsatError(f"the {what} {value.name!r} is a {str(kind).removesuffix('_type')}, not a tensor")
+                raise EqsatError(
+                    f"the {what} {value.name!r} is no tensor but of the kind {str(kind).removesuffix('_type')}"
+                )
 
 
 def graphs_of(node: Any) -> list[Any]:
@@ -178,7 +183,7 @@ def graphs_of(node: Any) -> list[Any]:
 
 def opset_of(model: Any, unsaid: int = 1) -> int:
     """The version of ONNX's own ops that a model is written in; ``unsaid`` where it names none."""
-    return next((int(one.version) for one in model.opset_import if one.domain in ("", "ai.onnx")), unsaid)
+    return next((int(one.version) for one in model.opset_import if not one.domain), unsaid)
 
 
 def nodes_of(graph: Any) -> Iterator[Any]:
@@ -214,6 +219,8 @@ class ConstantBudget:
         """:class:`UnsafeTensorError` where a result would be huge; what ONNX can't tell beforehand passes."""
         shapes = _shapes(op, inputs, attributes, opset)
         for dtype, extents in shapes:
+            if dtype == "object":
+                raise EqsatError("its result is text, which is not done")
             check_extents(extents, len(extents), dtype, "its result")
         if all(given is None or _constant(given) is not None or _is_constant(given) for given in inputs):
             self._left -= sum(math.prod(extents) for _, extents in shapes)

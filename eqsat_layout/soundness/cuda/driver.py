@@ -67,6 +67,10 @@ class SimulatedDriver:
         """Always there."""
         return (Result.CUDA_SUCCESS,)
 
+    def cuDriverGetVersion(self) -> tuple[Result, int]:
+        """That of CUDA 13."""
+        return Result.CUDA_SUCCESS, 13000
+
     def cuDeviceGet(self, number: int) -> tuple[Result, int]:
         """There is one device."""
         return (Result.CUDA_ERROR_INVALID_VALUE if number else Result.CUDA_SUCCESS), number
@@ -105,6 +109,10 @@ class SimulatedDriver:
         """A kernel by name."""
         found = Result.CUDA_SUCCESS if name.decode() in module.kernels else Result.CUDA_ERROR_INVALID_VALUE
         return found, (module, name.decode())
+
+    def cuFuncLoad(self, _kernel: Any) -> tuple[Result]:
+        """It is loaded already."""
+        return (Result.CUDA_SUCCESS,)
 
     def cuFuncSetAttribute(self, *_: Any) -> tuple[Result]:
         """The simulator has its own limit."""

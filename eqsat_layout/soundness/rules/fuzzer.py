@@ -78,10 +78,7 @@ def fuzz_rules(
     """
     base = read_rule_base(paths)
     fuzzer = Fuzzer(base, [rule for rule in base.rules if only(rule)], seed, host=host)
-    try:
-        return fuzzer.run(effort or Effort(), progress)
-    finally:
-        fuzzer.close()
+    return fuzzer.run(effort or Effort(), progress)
 
 
 class Fuzzer:
@@ -118,11 +115,6 @@ class Fuzzer:
         self.reports = [RuleReport(watched.rule) for watched in self._matcher.watched]
         self._refused = [RuleReport(rule, trouble=why) for rule, why in self._matcher.refused]
         self._found_out: int | None = None
-
-    def close(self) -> None:
-        """Frees the scratch files."""
-        self._matcher.close()
-        self._questions.close()
 
     def run(self, effort: Effort, progress: Progress = lambda found, share: None, first: int = 0) -> FuzzReport:
         """Makes and checks models, from number ``first`` on, until the effort is spent."""
@@ -199,11 +191,7 @@ class Fuzzer:
             rules=[rule for rule in self._base.rules if rule not in left_out],
             commands=[command for command in self._base.commands if id(command) not in commands],
         )
-        matcher = Matcher(base, [])
-        try:
-            return bool(matcher.together(model)[1])
-        finally:
-            matcher.close()
+        return bool(Matcher(base, []).together(model)[1])
 
     def _share(self, effort: Effort, models: int, seconds: float) -> float:
         if effort.seconds is not None:

@@ -7,6 +7,7 @@ In: Relax functions of ``call_tir`` over PrimFuncs. Out: a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -34,9 +35,12 @@ from eqsat_layout.targets.gpu.kernel_names import with_kernel_names
 from eqsat_layout.targets.gpu.kernels.families import Family, of_first_family
 from eqsat_layout.targets.gpu.kernels.functions import with_work_items
 from eqsat_layout.targets.gpu.kernels.serial import as_it_stands
+from eqsat_layout.targets.gpu.kernels.work_groups import USUAL
 from eqsat_layout.targets.gpu.sorts import without_libraries
 from eqsat_layout.targets.gpu.views import launched_and_views
 
+_THREADS: Final = 128
+"""A warp for each scheduler of a multiprocessor."""
 _SECONDS: Final = "eqsat_layout.modelled_seconds"
 """Attribute of kernels that were chosen by a model of their time."""
 
@@ -86,5 +90,6 @@ def _families(machine: CudaMachine, approx: bool) -> Sequence[Family]:
     def of_window(func: Any) -> Any:
         return window_kernel(func, machine)
 
-    exact = (exchange_kernel, partial(with_work_items, in_order=not approx))
+    groups = replace(USUAL, busy=machine.multiprocessors * _THREADS)
+    exact = (exchange_kernel, partial(with_work_items, in_order=not approx, groups=groups))
     return (of_attention, of_window, on_tensor_cores, row_kernel, *exact) if approx else (on_tensor_cores, *exact)

@@ -7,7 +7,9 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ import pytest
 from effort import but_for
 from programs import constant, program
 from targets.device_cases import conv, nn
+from tvm import relax
 from tvm.relax import op
 
 import eqsat_layout
@@ -23,6 +26,7 @@ from bench.cuda.bundles.cases import cases, made
 from bench.cuda.bundles.data import Recipe, from_data, recipe_like
 from bench.cuda.bundles.items import NETWORK, Item, read_manifest, write_manifest
 from bench.cuda.bundles.kernels import fill, kernels
+from bench.cuda.bundles.peers import peer_of
 from bench.cuda.bundles.steps import compared, errors_of
 from bench.cuda.bundles.write import Effort, Network, write_bundle
 from eqsat_layout.cost.database import Database, KernelKey
@@ -114,6 +118,24 @@ def test_weights_of_a_seed_give_results_of_ordinary_size(tmp_path: Path, monkeyp
     assert 0 < np.abs(expected).max() <= 1e3
 
 
+def test_a_network_without_numbers_of_a_seed_gives_what_it_gives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sums of thousands are of no ordinary size, and nothing makes them less; what is not finite is left out alone."""
+    monkeypatch.setattr("eqsat_layout.targets.cuda.host.executable.machine_code", _texts)
+
+    def summed(factor: float) -> Callable[[int], Any]:
+        def body(builder: Any, x: Any) -> Any:
+            return builder.emit(op.sum(builder.emit(op.multiply(nn.relu(x), relax.const(np.float32(factor))))))
+
+        return lambda _: program(body, (64, 90))
+
+    networks = [Network(name, summed(factor), "float32", 1) for name, factor in (("vast", 1e38), ("large", 1.0))]
+    with pytest.raises(EqsatError, match="is without vast_float32_1"):
+        write_bundle(tmp_path / "b", networks, target_of("cuda"), Effort([], 0, ceiling_turns=2), say=lambda _: None)
+    assert [one.name for one in read_manifest(tmp_path / "b")[1] if one.kind == NETWORK] == ["large_float32_1"]
+
+
 def _without_path() -> dict[str, str]:
     """The package is found where the script lies only."""
     return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
@@ -135,7 +157,9 @@ def test_a_kernel_that_fails_takes_only_its_own_row_with_it(tmp_path: Path) -> N
         found.append(item)
     write_manifest(tmp_path, {}, found)
     asked = ["--folder", str(tmp_path), "--simulate", "--steps", "cases", "--json", str(tmp_path / "out.json")]
-    assert run_bundle.main(asked) == 1
+    assert run_bundle.main([*asked, "--seconds", "0"]) == 0
+    assert all(row["late"] for row in json.loads((tmp_path / "out.json").read_text())["steps"]["cases"])
+    assert run_bundle.main([*asked, "--go-on"]) == 1
     rows = json.loads((tmp_path / "out.json").read_text())["steps"]["cases"]
     assert [(row["name"], row["right"]) for row in rows] == [
         ("softmax_float32", True),
@@ -143,6 +167,50 @@ def test_a_kernel_that_fails_takes_only_its_own_row_with_it(tmp_path: Path) -> N
         ("max_pool_float32", True),
     ]
     assert "trap" in rows[1]["fails"]
+    assert run_bundle.main([*asked, "--go-on", "--seconds", "0"]) == 1  # nothing is left to do
+    assert json.loads((tmp_path / "out.json").read_text())["steps"]["cases"] == rows
+
+
+@pytest.mark.parametrize(
+    ("arch", "card", "runs"),
+    [("sm_90a", "sm_90", True), ("sm_90a", "sm_100", False), ("sm_80", "sm_89", True), ("sm_89", "sm_86", False)],
+)
+def test_code_for_another_card_is_refused_before_anything_runs(
+    arch: str,
+    card: str,
+    runs: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    success = SimpleNamespace(CUDA_SUCCESS=0)
+    driver = SimpleNamespace(CUresult=success, cuDriverGetVersion=lambda: (0, 13000))
+    monkeypatch.setattr(run_bundle, "driver_of", lambda: driver)
+    monkeypatch.setattr(run_bundle, "described_here", lambda driver: (card, "driver:"))
+    write_manifest(tmp_path, {"arch": arch}, [])
+    asked = ["--folder", str(tmp_path), "--json", str(tmp_path / "out.json"), "--steps", "cases"]
+    if runs:
+        assert run_bundle.main(asked) == 0
+        return
+    with pytest.raises(SystemExit):
+        run_bundle.main(asked)
+    assert f"is for {arch}, and the card here is of {card}" in capsys.readouterr().err
+
+
+def test_what_hangs_ends_with_all_that_it_began() -> None:
+    command = ["bash", "-c", "sleep 60 & echo $!; wait"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+        assert process.stdout is not None
+        child = int(process.stdout.readline())
+        run_bundle.end(process)
+    state = Path(f"/proc/{child}/stat")
+    assert not state.exists() or state.read_text().split()[2] == "Z"
+
+
+def test_a_peer_that_is_not_there_says_so() -> None:
+    row = peer_of("torch eager", {"network": "mine.onnx", "precision": "float32"}, 1, 1, on_cpu=True)
+    assert row["network"] == "mine.onnx"
+    assert "why" in row
 
 
 def _texts(sources: Any, _arch: str) -> list[Any]:

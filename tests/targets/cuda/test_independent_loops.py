@@ -12,7 +12,6 @@ from targets.cuda.running import Kernels
 from tvm import tirx
 from tvm.script import tirx as T
 
-from eqsat_layout.errors import Refused
 from eqsat_layout.soundness.programs.check import unscheduled_library
 from eqsat_layout.targets.gpu.kernels.serial import as_it_stands
 
@@ -178,12 +177,27 @@ def test_iterations_that_can_not_meet_are_threads(name: str) -> None:
         np.testing.assert_array_equal(y, expected.numpy())
 
 
-def test_a_buffer_that_no_thread_has_room_for_is_refused_by_name() -> None:
+@pytest.mark.parametrize(
+    ("func", "small", "large"),
+    [
+        (an_accumulator_of_each_row, "T.sblock_alloc_buffer((1,)", "T.sblock_alloc_buffer((300,)"),
+        (an_accumulator_for_all_columns, "7", "300"),
+    ],
+    ids=["allocated in a loop", "filled in a loop"],
+)
+def test_iterations_have_parts_of_a_buffer_that_no_thread_has_room_for(func: Any, small: str, large: str) -> None:
     """TVM said that no global memory can be allocated; on OpenCL nobody said anything until a driver built it."""
-    text = an_accumulator_of_each_row.script().replace("T.sblock_alloc_buffer((1,)", "T.sblock_alloc_buffer((300,)")
-    large = tvm.script.from_source(text)
-    with pytest.raises(Refused, match="the buffer total, allocated in a loop, has more than 256 elements"):
-        as_it_stands(large)
+    func = tvm.script.from_source(func.script().replace(small, large))
+    made, has_one = as_it_stands(func)
+    assert all(extents != [1, 1] for extents in extents_of(made))
+    assert not has_one
+    shape = tuple(int(extent) for extent in func.params[0].ty.shape)
+    x = np.random.default_rng(0).standard_normal(shape).astype("float32")
+    expected = tvm.runtime.tensor(np.zeros(shape, "float32"))
+    unscheduled_library({"f": func})["f"](tvm.runtime.tensor(x), expected)
+    y = np.full(shape, np.nan, "float32")
+    Kernels(made).run(x, y, order=2)
+    np.testing.assert_array_equal(y, expected.numpy())
 
 
 def extents_of(made: Any) -> list[list[int]]:

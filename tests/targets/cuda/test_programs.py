@@ -20,6 +20,7 @@ from targets.device_cases import (
     attention,
     chain,
     check_bounds,
+    check_sorts,
     concat,
     first_layer,
     functions,
@@ -196,6 +197,11 @@ def test_numbers_are_said_in_all_their_digits(dtype: str) -> None:
 
 def test_sorts() -> None:
     check(program(sorts, (5, 40)), orders=(0, 1, 2))
+
+
+def test_sorts_of_what_is_no_number() -> None:
+    """Elements had one place then, others none: what was gathered lay behind the tensor."""
+    check_sorts(lambda mod, inputs: list(flat(simulated(compiled(mod), 2)(*inputs))))
 
 
 def test_pooling_of_regions_in_one_column() -> None:

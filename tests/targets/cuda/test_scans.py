@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -32,6 +33,13 @@ def test_scans_are_of_pieces(shape: tuple[int, ...], axis: int | None, dtype: st
     made = check(program(scans(axis, exclusive=exclusive), shape, dtype=dtype), orders=(0, 1, 2), notes=notes)
     assert max(launch.groups[0] * launch.items[0] for launch in made.plan.functions[0].launches) >= 70
     assert not notes
+
+
+def test_no_element_of_a_long_row_adds_up_many_numbers() -> None:
+    made = check(program(lambda builder, x: builder.emit(op.cumsum(x, axis=0)), (4200,), dtype="int32"))
+    loops = [int(bound) for text in made.sources.values() for bound in re.findall(r"for \(.*?< (\d+);", text)]
+    assert loops
+    assert max(loops) <= 66
 
 
 def test_floats_are_added_in_order_where_that_is_asked_for() -> None:

@@ -7,9 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import programs as small
 import pytest
-from targets.cuda.simulating import CUDA, check
+from targets.cuda.simulating import CUDA, check, compiled
 from targets.opencl.running import check as check_on_pocl
+from targets.opencl.running import compiled as compiled_for_opencl
 from tvm import relax
 from tvm.relax import op
 
@@ -71,3 +73,12 @@ def test_of_equal_elements_the_first_is_found(best: str) -> None:
         for _ in range(4):
             x = rng.integers(0, 3, (8, 75)).astype("float32")
             assert int(device(x)) == int(x.argmax() if best == "largest" else x.argmin())
+
+
+def test_results_that_would_leave_a_large_machine_idle_are_shared() -> None:
+    """A thread for each of 2048 keeps a phone busy, and four of a hundred multiprocessors."""
+    mod = small.program(lambda builder, x: builder.emit(op.max(x, axis=[1])), (4, 80, 512))
+    (launch,) = compiled(mod, {"kind": "cuda", "arch": "sm_90"}).plan.functions[0].launches
+    assert launch.groups[0] * launch.items[0] > 16_000
+    (launch,) = compiled_for_opencl(mod).plan.functions[0].launches
+    assert launch.groups[0] * launch.items[0] <= 2048

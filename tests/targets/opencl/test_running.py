@@ -17,6 +17,7 @@ from targets.device_cases import (
     attention,
     chain,
     check_bounds,
+    check_sorts,
     concat,
     conv,
     first_layer,
@@ -302,6 +303,10 @@ def test_numbers_are_said_in_all_their_digits(dtype: str) -> None:
 
 def test_sorts() -> None:
     check(program(sorts, (5, 40)))
+
+
+def test_sorts_of_what_is_no_number() -> None:
+    check_sorts(lambda mod, inputs: results(compiled(mod), inputs))
 
 
 def test_scatters() -> None:

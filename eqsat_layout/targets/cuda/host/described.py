@@ -46,6 +46,14 @@ def described_here(number: int = 0, *, driver: Any = None) -> tuple[str, str]:
     return f"sm_{arch}", _BY_DRIVER + ",".join(str(attribute(name)) for name in _ATTRIBUTES)
 
 
+def runs_on(arch: str, found: str) -> bool:
+    """Whether a device of architecture ``found`` runs machine code for ``arch``: a later one of the same generation
+    does, unless the code has what that generation has alone."""
+    if arch.endswith("a"):
+        return found == arch.removesuffix("a")
+    return found[:-1] == arch[:-1] and found >= arch
+
+
 def is_described(model: str) -> bool:
     """The text is one of :func:`described_here`."""
     return model.startswith(_BY_DRIVER)

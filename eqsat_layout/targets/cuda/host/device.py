@@ -22,6 +22,8 @@ _NO_BINDINGS: Final = 'CUDA programs run here through cuda-bindings: pip install
 _WITHOUT_ASKING: Final = 48 << 10
 """Bytes of shared memory of a block that need no permission."""
 _LONGEST_NAME: Final = 256
+_LOADS_FUNCTIONS: Final = 12040
+"""The version of drivers that do so when asked."""
 
 
 class CudaDevice(Runner):
@@ -53,6 +55,9 @@ class CudaDevice(Runner):
         self._kernels = {
             name: self._do("cuModuleGetFunction", module, name.encode()) for name, module in self._modules.items()
         }
+        if self._do("cuDriverGetVersion") >= _LOADS_FUNCTIONS:  # else at their first launch, where a graph is captured
+            for kernel in self._kernels.values():
+                self._do("cuFuncLoad", kernel)
         self._permitted: dict[str, int] = {}
 
     def allocated(self, memory: Allocation, symbols: Symbols) -> Any:

@@ -54,10 +54,10 @@ def with_work_items(
 
 
 def _kernel(nest: Nest, reduction: Nest | None, in_order: bool, groups: WorkGroups) -> Any:
-    tile = tile_of(nest, reduction)
+    tile = tile_of(nest, reduction, groups.busy)
     if not in_order or has_free_order(nest, reduction):
         with suppress(Refused):
-            return shared_sum_of(nest, reduction, tile)
+            return shared_sum_of(nest, reduction, tile, groups.busy)
     return kernel_of(nest, reduction, tile, groups)
 
 

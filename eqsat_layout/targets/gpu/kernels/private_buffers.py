@@ -2,6 +2,7 @@
 
 In: buffers that a function allocates, and its statements without blocks. Out: those that stay, and the statements with
 the others inside of their loops. So a sum that runs along each row in one accumulator has rows that may run at once.
+Small ones are a work item's own; of large ones the device's memory has a part for each iteration.
 """
 
 from __future__ import annotations
@@ -15,13 +16,16 @@ from tvm import tirx
 
 from eqsat_layout.errors import Refused
 from eqsat_layout.maps import GLOBAL
-from eqsat_layout.targets.gpu.kernels.independent_loops import does_more_than_store
+from eqsat_layout.targets.gpu.kernels.independent_loops import does_more_than_store, independent_loops
 from eqsat_layout.targets.schedules.accesses import as_int
 from eqsat_layout.tir.blocks import sequence
+from eqsat_layout.tir.computation import SYMBOL_SIZE
 from eqsat_layout.tir.structural import changed_loop, is_one_of, nodes_of, structural_map
 
 _MOST: Final = 256
 """Elements that a work item has room for (assumed)."""
+_ROOM: Final = 1 << 28
+"""Bytes that all iterations may take of the device's memory (assumed)."""
 
 
 def with_private_buffers(allocations: Sequence[Any], statements: Sequence[Any]) -> tuple[list[Any], list[Any]]:
@@ -30,7 +34,7 @@ def with_private_buffers(allocations: Sequence[Any], statements: Sequence[Any]) 
     for allocation in allocations:
         buffer = allocation.buffer
         users = [place for place, one in enumerate(made) if _touches(one, buffer)]
-        own = _inside(made[users[0]], buffer) if len(users) == 1 and _elements(buffer) <= _MOST else None
+        own = _inside(made[users[0]], buffer) if len(users) == 1 else None
         if own is None or does_more_than_store(made[users[0]]):
             left.append(allocation)
         else:
@@ -38,15 +42,31 @@ def with_private_buffers(allocations: Sequence[Any], statements: Sequence[Any]) 
     return left, made
 
 
+def with_parts_of_iterations(statement: Any) -> tuple[list[Any], Any]:
+    """Allocations for large buffers of loops, and the statement with these, where no memory is touched by address."""
+    allocations: list[Any] = []
+    large = [one for one in nodes_of(statement, tirx.AllocBuffer) if _is_large(one.buffer)]
+    if does_more_than_store(statement):
+        return [], statement
+    for one in large:
+        loops = list(independent_loops(statement).loops)
+        while loops and _bytes(one.buffer) * math.prod(as_int(loop.extent) or SYMBOL_SIZE for loop in loops) > _ROOM:
+            loops.pop()
+        shape = [*(loop.extent for loop in loops), *one.buffer.ty.shape]
+        parts = tirx.decl_buffer(shape, one.buffer.ty.dtype, one.buffer.name, layout=None)
+        statement = _with(statement, one.buffer, parts, [loop.loop_var - loop.min for loop in loops])
+        allocations.append(tirx.AllocBuffer(parts))
+    return allocations, statement
+
+
 def with_local_buffers(statement: Any) -> Any:
     """The statement of a kernel, in which no buffer is allocated in the device's memory: there is no code for that."""
     for one in nodes_of(statement, tirx.AllocBuffer):
-        buffer = one.buffer
-        if str(buffer.scope()) != GLOBAL:
+        if str(one.buffer.scope()) != GLOBAL:
             continue
-        if _elements(buffer) > _MOST:
-            raise Refused(f"the buffer {buffer.name}, allocated in a loop, has more than {_MOST} elements")
-        statement = _with(statement, buffer, _local(buffer))
+        if _is_large(one.buffer):
+            raise Refused(f"the buffer {one.buffer.name}, allocated in a loop, has more than {_MOST} elements")
+        statement = _with(statement, one.buffer, _local(one.buffer))
     return statement
 
 
@@ -60,7 +80,7 @@ def _inside(statement: Any, buffer: Any) -> Any | None:
     if own is not None:
         body[users[0]] = own
     elif _fills(body[users[0]], buffer):
-        new = _local(buffer)
+        new = buffer if _is_large(buffer) else _local(buffer)
         body = [tirx.AllocBuffer(new), *(_with(one, buffer, new) for one in body)]
     else:
         return None
@@ -96,22 +116,40 @@ def _local(buffer: Any) -> Any:
     return tirx.decl_buffer(buffer.ty.shape, buffer.ty.dtype, buffer.name, scope="local", layout=None)
 
 
-def _with(statement: Any, old: Any, new: Any) -> Any:
-    """The statement with another buffer."""
+def _with(statement: Any, old: Any, new: Any, at: Sequence[Any] = ()) -> Any:
+    """The statement with another buffer; ``at``: where the old one lies in it, if it is allocated elsewhere."""
+
+    def on_load(load: Any) -> Any:
+        return tirx.BufferLoad(new, [*at, *load.indices]) if load.source.same_as(old) else load
+
+    def on_store(one: Any) -> Any:
+        return tirx.BufferStore(new, one.value, [*at, *one.indices]) if one.buffer.same_as(old) else one
+
+    def on_allocation(one: Any) -> Any:
+        if not one.buffer.same_as(old):
+            return one
+        return tirx.AllocBuffer(new) if str(new.scope()) == "local" else tirx.Evaluate(tirx.IntImm("int32", 0))
+
     return structural_map(
         statement,
-        (tvm.ir.TensorLoad, lambda load: tirx.BufferLoad(new, load.indices) if load.source.same_as(old) else load),
-        (
-            tirx.BufferStore,
-            lambda one: tirx.BufferStore(new, one.value, one.indices) if one.buffer.same_as(old) else one,
-        ),
-        (tirx.AllocBuffer, lambda one: tirx.AllocBuffer(new) if one.buffer.same_as(old) else one),
+        (tvm.ir.TensorLoad, on_load),
+        (tirx.BufferStore, on_store),
+        (tirx.AllocBuffer, on_allocation),
     )
 
 
 def _touches(node: Any, buffer: Any) -> bool:
     used = [store.buffer for store in nodes_of(node, tirx.BufferStore)]
     return is_one_of(buffer, [*used, *(load.source for load in nodes_of(node, tvm.ir.TensorLoad))])
+
+
+def _is_large(buffer: Any) -> bool:
+    return str(buffer.scope()) == GLOBAL and _elements(buffer) > _MOST
+
+
+def _bytes(buffer: Any) -> float:
+    extents = [as_int(extent) or SYMBOL_SIZE for extent in buffer.ty.shape]
+    return math.prod(extents) * -(-int(tvm.DataType(str(buffer.ty.dtype)).bits) // 8)
 
 
 def _elements(buffer: Any) -> float:

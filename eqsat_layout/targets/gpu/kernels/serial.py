@@ -19,7 +19,11 @@ from eqsat_layout.passes.reduction_inits import init_empty_loops
 from eqsat_layout.targets.gpu.kernels.counted_places import PARTS, counted_in_parts, counted_places
 from eqsat_layout.targets.gpu.kernels.independent_loops import IndependentLoops, independent_loops
 from eqsat_layout.targets.gpu.kernels.owners import owned
-from eqsat_layout.targets.gpu.kernels.private_buffers import with_local_buffers, with_private_buffers
+from eqsat_layout.targets.gpu.kernels.private_buffers import (
+    with_local_buffers,
+    with_parts_of_iterations,
+    with_private_buffers,
+)
 from eqsat_layout.targets.gpu.kernels.separate_loops import separate_loops
 from eqsat_layout.targets.gpu.kernels.shared_loops import SharedLoops, iterations, shared_loops
 from eqsat_layout.targets.gpu.kernels.work_groups import USUAL
@@ -48,7 +52,10 @@ def as_it_stands(func: Any) -> tuple[Any, bool]:
     allocations = [one for one in statements if isinstance(one, tirx.AllocBuffer)]
     rest = [one for one in statements if not isinstance(one, tirx.AllocBuffer)]
     allocations, rest = with_private_buffers(allocations, rest)
-    made = [one for statement in rest for one in _at_once(statement)]
+    made: list[Any] = []
+    for statement in rest:
+        parts, apart = with_parts_of_iterations(statement)
+        made += [*parts, *_at_once(apart)]
     allocations += [one for one in made if isinstance(one, tirx.AllocBuffer)]
     launches = [(one, *_launch_of(one)) for one in made if not isinstance(one, tirx.AllocBuffer)]
     body = [*allocations]

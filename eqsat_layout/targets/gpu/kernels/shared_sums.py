@@ -26,8 +26,6 @@ from eqsat_layout.tir.structural import nodes_of, substitute
 
 _GROUP: Final = 64
 """Work items that share a result: meeting takes a step for each power of two."""
-_FEW: Final = 1024
-"""Work items that keep a device busy (assumed, as for tiles)."""
 _SHORTEST: Final = _GROUP
 """Steps below which meeting takes longer than it saves (assumed)."""
 
@@ -35,14 +33,14 @@ _KINDS: Final = {kind.__name__: kind for kind in (tirx.Add, tirx.Mul, tirx.Max, 
 _HIDDEN: Final = "eqsat_layout."
 
 
-def shared_sum_of(nest: Nest, reduction: Nest | None, tile: ItemTile) -> Any:
-    """See the module. The tile has lanes at most."""
+def shared_sum_of(nest: Nest, reduction: Nest | None, tile: ItemTile, busy: int) -> Any:
+    """See the module. The tile has lanes at most. ``busy``: work items that keep the device so."""
     inner = nest if nest.reduced else reduction
     if inner is None:
         raise Refused("it is no reduction")
     steps = math.prod(as_int(axis.extent) or 0 for axis in inner.reduced)
-    elements = math.prod(as_int(axis.extent) or _FEW for axis in nest.spatial)
-    if steps < _SHORTEST or elements >= _FEW:
+    elements = math.prod(as_int(axis.extent) or busy for axis in nest.spatial)
+    if steps < _SHORTEST or elements >= busy:
         raise Refused("its results keep all work items busy, or are soon made")
     return _SharedSum(nest, reduction, ItemTile(tile.lanes), combining(inner), steps).statement()
 

@@ -28,16 +28,14 @@ _REGISTERS: Final = 96
 """Floats of a work item; beyond that they spill, or few work items fit (assumed)."""
 _FETCH: Final = 4.0
 """How many vector operations a load takes as long as (assumed)."""
-_ENOUGH: Final = 1024
-"""Work items that keep a device busy (assumed)."""
 _GATHERED: Final = 1.5
 """Of elements that lie apart, as much again: each has an address of its own."""
 _VECTORS: Final = ("float32", "float16", "int32")
 
 
-def tile_of(nest: Nest, reduction: Nest | None) -> ItemTile:
-    """For :func:`eqsat_layout.targets.gpu.kernels.work_items.kernel_of`."""
-    model = _Model(nest, nest if nest.reduced else reduction)
+def tile_of(nest: Nest, reduction: Nest | None, busy: int) -> ItemTile:
+    """For :func:`eqsat_layout.targets.gpu.kernels.work_items.kernel_of`. ``busy``: work items that keep a device so."""
+    model = _Model(nest, nest if nest.reduced else reduction, busy)
     found = min(model.tiles(), key=model.cost, default=None)
     if found is None:
         raise Refused(f"no axis of {nest.name} runs along the texels that it writes")
@@ -56,8 +54,8 @@ class _Access:
 
 
 class _Model:
-    def __init__(self, nest: Nest, reduction: Nest | None) -> None:
-        self._nest, self._reduction = nest, reduction
+    def __init__(self, nest: Nest, reduction: Nest | None, busy: int) -> None:
+        self._nest, self._reduction, self._busy = nest, reduction, busy
         self._variables = [axis.var for axis in nest.spatial]
         self._reduced = [] if reduction is None else list(reduction.reduced)
         self._extents = {axis.var: as_int(axis.extent) for axis in (*nest.spatial, *self._reduced)}
@@ -180,7 +178,7 @@ class _Model:
         total = per_step * (self._steps / width if self._operands else 0) + ends
         items = max(1.0, self._elements / elements)
         spilled = max(1.0, registers / _REGISTERS) ** 2
-        idle = max(1.0, _ENOUGH / items) ** 0.5
+        idle = max(1.0, self._busy / items) ** 0.5
         return float(total / elements * spilled * idle)
 
 

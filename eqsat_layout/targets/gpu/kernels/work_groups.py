@@ -1,4 +1,4 @@
-"""How many work items make a work group.
+"""How many work items make a work group, and how many keep a device busy.
 
 In: how many there are, and figures of the device. Out: the size of a group: the one with which the busiest compute
 unit has least to do; of several the largest, as a group shares what its L1 cache holds.
@@ -13,13 +13,15 @@ from typing import Final
 @dataclass(frozen=True)
 class WorkGroups:
     """``units``: compute units. ``wave``: work items that one runs together. ``largest``: work items of a group.
+    ``busy``: work items that keep the device busy (assumed).
 
-    All are powers of two but for ``units``.
+    ``wave`` and ``largest`` are powers of two.
     """
 
     units: int
     wave: int
     largest: int
+    busy: int = 1024
 
     def size(self, items: int | None) -> int:
         """A power of two. ``items``: one at least; ``None`` where they are not known before the launch."""
