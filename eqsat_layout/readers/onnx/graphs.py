@@ -96,11 +96,7 @@ def check_order(graph: Any, known: Iterable[str] = ()) -> None:
     """:class:`EqsatError` unless each node reads what is made before it, and no name is made twice in a graph."""
     own = {*(tensor.name for tensor in graph.initializer), *(value.name for value in graph.input)}
     made = {"", *known, *own}
-    for tensor in graph.initializer:
-        _check_stored(tensor)
-    sparse = [tensor.values.name for tensor in graph.sparse_initializer]
-    if sparse:
-        raise EqsatError(f"tensor {sparse[0]!r} is sparse, which is not known here")
+    _check_weights(graph)
     for node in graph.node:
         what = named(node.name, node.op_type)
         for name in node.input:
@@ -117,6 +113,14 @@ def check_order(graph: Any, known: Iterable[str] = ()) -> None:
     for value in graph.output:
         if value.name not in made:
             raise EqsatError(f"the result {value.name!r} is made by no node")
+
+
+def _check_weights(graph: Any) -> None:
+    """:class:`EqsatError` for stored tensors that can not be read."""
+    for tensor in graph.initializer:
+        _check_stored(tensor)
+    for tensor in graph.sparse_initializer:
+        raise EqsatError(f"tensor {tensor.values.name!r} is sparse, which is not known here")
 
 
 def _check_attributes(node: Any, what: str) -> None:
