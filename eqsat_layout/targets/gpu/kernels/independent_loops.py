@@ -2,7 +2,8 @@
 
 In: a statement without blocks. Out: its outer loops that are independent: those whose variable every access to a
 written buffer depends on in such a way that no two iterations touch one element, and those marked parallel, unless it
-is data that say which elements are touched: TVM marks updates so that may meet.
+is data that say which elements are touched: TVM marks updates so that may meet. What is known to be apart all the same
+has :data:`APART`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from tvm import tirx
 
 from eqsat_layout.tir.structural import is_one_of, nodes_of, substitute
 
+APART: Final = "eqsat_layout.apart"
+"""Annotation of a loop."""
 _BY_ADDRESS: Final = ("address_of", "tvm_access_ptr", "buffer_data", "call_extern", "call_packed")
 """Calls that may touch memory beside loads and stores."""
 _LEAVING: Final = ("break_loop", "continue_loop", "thread_return", "ret")
@@ -47,7 +50,7 @@ def independent_loops(statement: Any) -> IndependentLoops:
         if _is_known_before(loop, chain)
         and (
             (accesses is not None and accesses.follow(loop))
-            or (loop in said and (accesses is None or not accesses.hang_on_data))
+            or (loop in said and (APART in loop.annotations or accesses is None or not accesses.hang_on_data))
         )
     ]
     for loop in reversed([loop for loop in chain if loop not in free]):
