@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import tvm
 import tvm_ffi
+from compare import assert_same_fast
+from effort import IS_LONG
 from tvm import relax
 
 from eqsat_layout.graph.frozen import FROZEN_ATTRIBUTE
@@ -69,6 +71,12 @@ def assert_same(before: Any, after: Any) -> None:
             assert tvm_ffi.structural_equal([p.ty for p in function.params], [p.ty for p in other.params])
             assert tvm_ffi.structural_equal(function.ret_ty, other.ret_ty)
     check_equal(before, after)
+
+
+def assert_same_plan(before: Any, after: Any) -> None:
+    """As :func:`assert_same` where the layouts are asked about and not the kernels: these are built without schedules
+    and without optimisation, but in ``make test-long``."""
+    (assert_same if IS_LONG else assert_same_fast)(before, after)
 
 
 def assert_untouched(before: Any, after: Any) -> None:

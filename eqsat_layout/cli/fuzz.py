@@ -5,7 +5,8 @@ In: rule files, or how many programs. Out: a table on the console, counterexampl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,21 +37,27 @@ class FuzzOptions:
 
 
 def run_fuzz(options: FuzzOptions, console: Console) -> bool:
-    """Fuzzes, prints, and says whether every rule is sound as far as one can tell."""
+    """Fuzzes, prints, and says whether every rule is sound as far as one can tell. Who stops it is told what was found
+    until then."""
     paths = rule_files(options.files)
     only = list(options.files) or None
     proofs = _proofs(paths) if options.prove else {}
+    report = FuzzReport([], options.seed)
+
+    def tell() -> None:
+        console.print(fuzz_summary(report, proofs))
+
     with _progress(console) as bar:
         task = bar.add_task("fuzz", total=1.0, instances="0")
-        report = fuzz_in_processes(
-            paths,
-            options.effort,
-            options.seed,
-            only,
-            options.jobs,
-            lambda instances, share: bar.update(task, completed=min(share, 1.0), instances=f"{instances:,}"),
-        )
-    console.print(fuzz_summary(report, proofs))
+
+        def note(found: FuzzReport, share: float) -> None:
+            nonlocal report
+            report = found
+            bar.update(task, completed=min(share, 1.0), instances=f"{found.instances:,}")
+
+        with _told_when_stopped(bar, lambda: tell() if report.models else None):
+            report = fuzz_in_processes(paths, options.effort, options.seed, only, options.jobs, note)
+    tell()
     return report.is_clean
 
 
@@ -70,6 +77,10 @@ def run_fuzz_programs(
     from eqsat_layout.soundness.programs.outcomes import ProgramReport
 
     report = ProgramReport(seed)
+
+    def tell() -> None:
+        console.print(str(report), highlight=False, soft_wrap=True)
+
     with _progress(console, "programs") as bar:
         task = bar.add_task("fuzz", total=1.0, instances="0")
 
@@ -78,16 +89,22 @@ def run_fuzz_programs(
             report = found
             bar.update(task, completed=min(share, 1.0), instances=f"{found.programs:,}")
 
-        try:
-            with sigterm_exits():
-                report = fuzz_programs(seconds, cases, seed, jobs, note, rules, target, exact, guarded)
-        except BaseException:
-            if report.programs:
-                bar.stop()
-                console.print(str(report), highlight=False, soft_wrap=True)
-            raise
-    console.print(str(report), highlight=False, soft_wrap=True)
+        with _told_when_stopped(bar, lambda: tell() if report.programs else None):
+            report = fuzz_programs(seconds, cases, seed, jobs, note, rules, target, exact, guarded)
+    tell()
     return report.is_clean
+
+
+@contextmanager
+def _told_when_stopped(bar: Progress, tell: Callable[[], None]) -> Iterator[None]:
+    """Whatever stops what is done here, SIGTERM too: ``tell`` says what was found until then."""
+    with sigterm_exits():
+        try:
+            yield
+        except BaseException:
+            bar.stop()
+            tell()
+            raise
 
 
 def fuzz_summary(report: FuzzReport, proofs: dict[tuple[str, int, str], str]) -> Group:
@@ -124,6 +141,8 @@ def _verdict(rule: RuleReport) -> Text:
         return Text(f"UNSOUND: {rule.failures:,} counterexamples", style="bold red")
     if rule.trouble:
         return Text(rule.trouble, style="yellow")
+    if not rule.instances:
+        return Text("no instance until it was stopped", style="yellow")
     return Text(f"ok on {rule.instances:,} instances", style="green")
 
 

@@ -25,6 +25,7 @@ from eqsat_layout.session.feed import check_names
 from eqsat_layout.session.interface import TensorSpec, described
 from eqsat_layout.session.session import Session
 from eqsat_layout.session.tensors import Array
+from eqsat_layout.system.readable import check_size
 from eqsat_layout.system.suffixes import COMPILED, kind_of
 from eqsat_layout.system.whole_files import whole_file
 
@@ -108,6 +109,7 @@ def _loaded(path: Path) -> Array:
     try:
         if path.exists() and not path.is_file():
             raise OSError(0, "Is a directory" if path.is_dir() else "a pipe or a device")
+        check_size(path)
         with path.open("rb") as file:  # np.load leaves the file of an archive open, and that of a torn one too
             array: Any = np.load(file, allow_pickle=False)
     except MemoryError as error:

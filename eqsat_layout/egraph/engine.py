@@ -6,14 +6,11 @@ valid until the next run.
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import tempfile
-import weakref
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from tempfile import NamedTemporaryFile, gettempdir
 from typing import Any, Final, Literal
 
 from eqsat_layout.egraph.bindings import extension, is_left_behind
@@ -72,14 +69,11 @@ class Engine:
                 ' (multiprocessing.get_context("spawn")), or fork before the first optimize'
             )
         try:
-            self._folder = tempfile.mkdtemp(prefix="eqsat_layout_")
+            self._folder = gettempdir()
         except OSError as error:
             raise EqsatError(f"can't write scratch files: {error}") from error
-        self.close = weakref.finalize(self, _remove, self._folder, os.getpid())
-        """Frees the scratch files."""
         self._owned = OwnedEGraph(self._folder)
         self._egraph = self._owned.graph
-        self._files = 0
         self.history: list[LogEntry] = []
         self.matches: Counter[str] = Counter()
         self._last: Counter[str] = Counter()
@@ -118,7 +112,10 @@ class Engine:
         return parsed
 
     def load(self, rows: Mapping[str, Iterable[Row]]) -> None:
-        """Adds rows to relations, one file per relation (a hundred times cheaper than commands)."""
+        """Adds rows to relations, one file per relation (a hundred times cheaper than commands).
+
+        A file is there while egglog reads it only: who is killed leaves none behind.
+        """
         for relation, content in rows.items():
             lines = ["\t".join(map(_field, row)) for row in content]
             if lines:
@@ -126,14 +123,15 @@ class Engine:
 
     def _input(self, relation: str, text: str) -> None:
         self.history.append((relation, text))
-        self._files += 1
-        name = f"{self._files}.tsv"
-        path = Path(self._folder) / name
         try:
-            path.write_text(text, encoding="utf-8")
+            with NamedTemporaryFile(
+                "w", encoding="utf-8", dir=self._folder, prefix="eqsat_layout_", suffix=".tsv"
+            ) as file:
+                file.write(text)
+                file.flush()
+                self.command(f'(input {relation} "{Path(file.name).name}")')
         except (OSError, UnicodeEncodeError) as error:
-            raise EqsatError(f"can't write the scratch file {path}: {error}") from error
-        self.command(f'(input {relation} "{name}")')
+            raise EqsatError(f"can't write a scratch file in {self._folder}: {error}") from error
 
     def command(self, text: str) -> Any:
         """Runs one command of our own."""
@@ -280,12 +278,6 @@ class Tables:
                 nodes += len(function.rows)
                 classes.update((function.output_sort, row.output) for row in function.rows)
         return nodes, len(classes)
-
-
-def _remove(folder: str, owner: int) -> None:
-    """A fork leaves its parent's alone."""
-    if os.getpid() == owner:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _matches(iterations: Iterable[Any]) -> Counter[str]:

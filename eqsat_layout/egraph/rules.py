@@ -12,11 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from eqsat_layout.egraph.rule_grammar import Declared, check_forms
 from eqsat_layout.egraph.rule_text import Form, RuleText, Token, read_rule_text
 from eqsat_layout.errors import EqsatError, RuleError
+from eqsat_layout.system.readable import check_size
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,9 @@ class WrittenRule(Protocol):
 
 RuleSource = Path | WrittenRule
 """A rule file, or a rule written in Python."""
+
+LARGEST: Final = 64 << 20
+"""Bytes of a rule file."""
 
 
 @cache
@@ -113,6 +117,7 @@ def _text_of(path: Path) -> str:
     if path.exists() and not path.is_file() and not path.is_dir():
         raise RuleError(f"{path}: can't read the rule file: a pipe or a device")
     try:
+        check_size(path, LARGEST)
         return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise RuleError(f"{path}: can't read the rule file: {error}") from error

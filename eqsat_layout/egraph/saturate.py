@@ -71,11 +71,8 @@ class Saturated:
         """Which rules are behind everything: all that was done is done again, by rules that write down what they do."""
         recording = recorded(self.commands)
         engine = Engine(recording.commands)
-        try:
-            engine.repeat(self.history)
-            return Derivations(recording, engine.tables())
-        finally:
-            engine.close()
+        engine.repeat(self.history)
+        return Derivations(recording, engine.tables())
 
 
 def saturate(
@@ -97,12 +94,9 @@ def saturate(
     one_per_file = {command.file: command for command in commands}
     budget = Budget(limits or Limits(), size, is_guarded=not all(map(is_own, one_per_file.values())))
     engine = Engine(commands)
-    try:
-        maker = Maker(signatures, graph.symbols, builders) if budget.is_guarded else None
-        saturation = _Saturation(engine, commands, graph, signatures, spokesmen, offers or Offers(), budget, maker)
-        saturated = saturation.run()
-    finally:
-        engine.close()
+    maker = Maker(signatures, graph.symbols, builders) if budget.is_guarded else None
+    saturation = _Saturation(engine, commands, graph, signatures, spokesmen, offers or Offers(), budget, maker)
+    saturated = saturation.run()
     saturated.notes += [_in_words(stop, graph.function, commands) for stop in saturated.stops]
     return saturated
 

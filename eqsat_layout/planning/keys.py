@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from eqsat_layout.cost.database import Database
-from eqsat_layout.egraph.rules import rules_dir
+from eqsat_layout.egraph.rules import LARGEST, rules_dir
+from eqsat_layout.system.readable import check_size
 
 _SAID_AGAIN: Final = frozenset({"notes"})
 """Options that say nothing about the result."""
@@ -53,7 +54,10 @@ def options_text(options: Mapping[str, Any]) -> str | None:
             files = [path for path in paths if isinstance(path, Path) and path.is_file()]
             if len(files) < len(paths):  # what a rule written in Python makes is code of the user's
                 return None
-            said[name] = [[str(path), hashlib.sha256(path.read_bytes()).hexdigest()] for path in files]
+            try:
+                said[name] = [[str(path), _rules_digest(path)] for path in files]
+            except OSError:  # whoever reads it says so
+                return None
         elif name == "assume" and isinstance(value, Mapping):
             said[name] = {str(symbol): repr(size) for symbol, size in value.items()}
         elif isinstance(value, bool | int | float | str):
@@ -61,6 +65,11 @@ def options_text(options: Mapping[str, Any]) -> str | None:
         else:
             return None
     return json.dumps(said, sort_keys=True)
+
+
+def _rules_digest(path: Path) -> str:
+    check_size(path, LARGEST)
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _is_usual(name: str, value: Any) -> bool:

@@ -25,10 +25,14 @@ from eqsat_layout.readers.guards.tensor_sizes import check_tensors
 from eqsat_layout.readers.guards.types import check_types
 from eqsat_layout.readers.model import Model, Sizes
 from eqsat_layout.readers.onnx.models import from_proto, loaded
+from eqsat_layout.readers.text.json_guard import LARGEST as MOST_OF_JSON
 from eqsat_layout.readers.text.json_guard import checked_json
 from eqsat_layout.readers.text.script import read_script
 from eqsat_layout.readers.text.script_literals import UnsafeScriptError
+from eqsat_layout.readers.text.script_size import LARGEST as MOST_OF_TEXT
+from eqsat_layout.readers.torch.archives import LARGEST as MOST_OF_ARCHIVES
 from eqsat_layout.readers.torch.programs import from_program, program_in
+from eqsat_layout.system.readable import check_size
 from eqsat_layout.system.suffixes import beside, kind_of, path_of
 from eqsat_layout.system.whole_files import whole_file
 
@@ -37,6 +41,8 @@ _INDEX_MAP = re.compile(r"T\.index_map\(lambda [^:]*: ")
 _BARE_INTEGER = re.compile(r"((?<!\w)\(|, )(\d+)(?=[,)])")
 _OP_DUMP = re.compile(r'ir\.Op\(span=.*?name="([^"]+)".*?support_level=\d+\)')
 _PICKLED: Final = (".pt", ".pth", ".pkl", ".pickle", ".ckpt")
+_MOST_BYTES: Final = {".py": MOST_OF_TEXT, ".json": MOST_OF_JSON, ".onnx": 2 << 30, ".pt2": MOST_OF_ARCHIVES}
+"""Of files of a kind; what ONNX is written in ends at 2 GiB."""
 _OUTPUT_SUFFIXES: Final = (".py", ".json")
 _TEXT: Final = "utf-8-sig"
 """Some editors begin a file with a mark of its encoding."""
@@ -61,6 +67,7 @@ def read_model(path: str | os.PathLike[str], sizes: Sizes | None = None) -> Mode
     try:
         if path.exists() and not path.is_file() and not path.is_dir():
             raise FileError(f"{path}: a pipe or a device, not a file")
+        check_size(path, _MOST_BYTES.get(kind_of(path)))
         with path.open("rb") as file:
             head = file.read(4096)
     except OSError as error:

@@ -20,6 +20,7 @@ from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import first_line
 from eqsat_layout.session import runtime
 from eqsat_layout.session.interface import TELLS, Interface
+from eqsat_layout.system.readable import check_size
 from eqsat_layout.system.suffixes import LIBRARIES, PROGRAMS, kind_of
 from eqsat_layout.targets.gpu.host.device_program import DeviceProgram, kind_of_program
 
@@ -85,7 +86,11 @@ def opened(path: Path) -> tuple[Any, Interface]:
 def _opened_program(path: Path) -> tuple[DeviceProgram, Interface]:
     from eqsat_layout.targets.registry import target  # planning, which a library is opened without
 
-    data = path.read_bytes()
+    try:
+        check_size(path)
+        data = path.read_bytes()
+    except OSError as error:
+        raise EqsatError(f"{path}: {error.strerror or error}") from error
     if not data:
         raise EqsatError(f"{path}: the file is empty")
     try:

@@ -14,7 +14,9 @@ from typing import Any
 
 @contextmanager
 def sigterm_exits() -> Iterator[None]:
-    """In this context, which is one of the main thread, SIGTERM raises :class:`SystemExit` with a shell's exit code."""
+    """In this context, which is one of the main thread, SIGTERM raises :class:`SystemExit` with a shell's exit code;
+    once, as ``timeout`` sends it to the process and to its group, and the second is not to disturb what the first
+    does."""
     before = signal.signal(signal.SIGTERM, _exit)
     try:
         yield
@@ -23,4 +25,5 @@ def sigterm_exits() -> Iterator[None]:
 
 
 def _exit(number: int, frame: Any) -> None:
+    signal.signal(number, signal.SIG_IGN)
     sys.exit(128 + number)

@@ -11,6 +11,7 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -56,7 +57,7 @@ class Executable(vm_build.VMExecutable):  # type: ignore[misc]
         constants = MappedConstants.of(self._lowered)
         exportable = linked_when_exported(constants.module, self._objects, self._target)
         with tempfile.TemporaryDirectory() as folder:
-            parts = [_thread_pool(Path(folder))]
+            parts = [_thread_pool_in(Path(folder))]
             if constants.tensors:
                 parts.append(constants.object_file(Path(folder)))
             options["addons"] = [*(options.get("addons") or ()), *map(str, parts)]
@@ -130,18 +131,27 @@ def shared_library(objects: Sequence[ObjectFile]) -> bytes:
             path = Path(folder) / f"kernel{number}.o"
             path.write_bytes(one.data)
             paths.append(str(path))
-        paths.append(str(_thread_pool(Path(folder))))
+        paths.append(str(_thread_pool_in(Path(folder))))
         library = Path(folder) / "kernels.so"
         cc.create_shared(str(library), paths)
         return library.read_bytes()
 
 
-def _thread_pool(folder: Path) -> Path:
-    """Its object file, made in ``folder``."""
+def _thread_pool_in(folder: Path) -> Path:
+    """Its object file in ``folder``."""
     result = folder / "thread_pool.o"
-    options = ["-x", "c", "-O2", "-fPIC", "-pthread"]
-    subprocess.run([cc.get_cc(), *options, "-c", str(POOL), "-o", str(result)], check=True)
+    result.write_bytes(_thread_pool(cc.get_cc()))
     return result
+
+
+@cache
+def _thread_pool(compiler: str) -> bytes:
+    """Compiled once in a process: that takes longer than linking it."""
+    with tempfile.TemporaryDirectory() as folder:
+        result = Path(folder) / "thread_pool.o"
+        options = ["-x", "c", "-O2", "-fPIC", "-pthread"]
+        subprocess.run([compiler, *options, "-c", str(POOL), "-o", str(result)], check=True)
+        return result.read_bytes()
 
 
 def _loaded_library(library: bytes) -> Any:

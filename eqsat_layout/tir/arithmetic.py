@@ -12,6 +12,11 @@ import numpy as np
 from tvm import tirx
 
 
+def are_floats(*values: Any) -> bool:
+    """Whether numbers, arrays or dtypes are floats together; bfloat16, which is no kind of NumPy's own, is one."""
+    return np.result_type(*values).kind not in "biu"
+
+
 def _max(a: Any, b: Any) -> Any:
     """As LLVM compares: the second where one is NaN."""
     return np.where(a > b, a, b)
@@ -23,13 +28,13 @@ def _min(a: Any, b: Any) -> Any:
 
 def _not_equal(a: Any, b: Any) -> Any:
     """False where one is NaN, as TVM's LLVM has it."""
-    if np.issubdtype(np.result_type(a, b), np.floating):
+    if are_floats(a, b):
         return (a < b) | (a > b)
     return np.not_equal(a, b)
 
 
 def _truncated_div(a: Any, b: Any) -> Any:
-    if np.issubdtype(np.result_type(a, b), np.floating):
+    if are_floats(a, b):
         return a / b
     b = np.where(b == 0, 1, b)  # in a branch that is not taken
     return (np.sign(a) * np.sign(b) * (np.abs(a) // np.abs(b))).astype(np.result_type(a, b))

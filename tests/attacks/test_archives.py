@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pickle
+import tracemalloc
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -153,6 +154,12 @@ ARCHIVES = {
         lambda c: program(**{"data/sample_inputs/model.pt": zipped({"i/data.pkl": b".", "j/data.pkl": b"."})}),
         "not as torch.save writes it",
     ),
+    "inputs that are packed": (
+        lambda c: program(
+            **{"data/sample_inputs/model.pt": zipped({"i/data.pkl": b"N" * 100_000}, zipfile.ZIP_DEFLATED)}
+        ),
+        "not as torch.save writes it",
+    ),
     "a function of Python": (
         lambda c: program(**{"models/model.json": graph_with(target="torch.serialization.os.system")}),
         "is no operator",
@@ -240,6 +247,18 @@ def test_an_archive_that_runs_code_is_refused(tmp_path: Path, name: str) -> None
     with pytest.raises((UnsafeArchiveError, UnsafeSizeError), match=says):
         checked_archive(tmp_path / "m.pt2", tmp_path / "copy.pt2")
     assert not canary.exists()
+
+
+def test_a_pickle_of_many_steps_is_looked_through_one_by_one(tmp_path: Path) -> None:
+    """All steps were listed first: 60 MB of them took 6 GB."""
+    steps = inputs(b"N" * 30_000 + b".")
+    (tmp_path / "m.pt2").write_bytes(zipped(program(**{"data/sample_inputs/model.pt": steps})))
+    tracemalloc.start()
+    try:
+        checked_archive(tmp_path / "m.pt2", tmp_path / "copy.pt2")
+        assert tracemalloc.get_traced_memory()[1] < 40 * len(steps)
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_packed_archive_is_refused(tmp_path: Path) -> None:

@@ -167,7 +167,7 @@ def _reader(kind: str) -> tuple[str, Callable[[Path], Any]]:
     from eqsat_layout.readers.modules import read_module, write_module
 
     def rules(path: Path) -> None:
-        Engine(read_all(rule_files([path]))).close()
+        Engine(read_all(rule_files([path])))
 
     folder = Path(tempfile.mkdtemp())
     if kind == "rules":

@@ -20,7 +20,7 @@ from eqsat_layout.errors import EqsatError, RuleError
 
 SECONDS = 60
 """Far more than any row takes."""
-SOON = Limits(steps=150, seconds=3, megabytes=300)
+SOON = Limits(steps=150, seconds=1, megabytes=300)
 STEPS = Limits(steps=150, seconds=SECONDS, megabytes=300)
 """For rows that are stopped by their steps, on a busy machine too."""
 

@@ -1,17 +1,18 @@
-"""The command ``fuzz-programs``: what is said when it is stopped, and when nothing was compared."""
+"""The commands ``fuzz`` and ``fuzz-programs``: what is said when they are stopped, and when nothing was compared."""
 
 from __future__ import annotations
 
 import io
 import os
 import signal
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import pytest
 from rich.console import Console
 
-from eqsat_layout.cli.fuzz import run_fuzz_programs
+from eqsat_layout.cli.fuzz import FuzzOptions, run_fuzz, run_fuzz_programs
 from eqsat_layout.soundness.programs.outcomes import (
     FAILED,
     SAME,
@@ -20,6 +21,8 @@ from eqsat_layout.soundness.programs.outcomes import (
     ProgramOutcome,
     ProgramReport,
 )
+from eqsat_layout.soundness.rules.jobs import fuzz_in_processes
+from eqsat_layout.soundness.rules.reports import Effort, FuzzReport
 
 FUZZER = "eqsat_layout.soundness.programs.fuzzer.fuzz_programs"
 
@@ -54,3 +57,35 @@ def test_that_nothing_was_compared_is_said_and_is_no_failure() -> None:
     assert "no program was compared" in str(report)
     report.add(ProgramOutcome(SAME))
     assert "no program was compared" not in str(report)
+
+
+TWO_RULES = """\
+(rule ((= y (Op k (Arg x (End)))) (is k "relax.abs")) ((union y x)) :ruleset logical :name "no sign")
+(rule ((= y (Op k (Arg x (End)))) (is k "relax.abs") (is k "pad")) ((union y x)) :ruleset logical :name "never both")
+"""
+
+
+@pytest.mark.parametrize("sent", [1, 2])
+def test_rules_that_were_fuzzed_until_the_run_was_stopped_are_told_of(tmp_path: Path, sent: int) -> None:
+    """Nothing was printed; ``timeout`` sends the signal to the process and, once more, to its group."""
+    path = tmp_path / "rules.egg"
+    path.write_text(TWO_RULES)
+
+    def stopped(paths: Any, effort: Any, seed: int, only: Any, jobs: int, on_progress: Any) -> FuzzReport:
+        def note(found: FuzzReport, share: float) -> None:
+            on_progress(found, share)
+            for _ in range(sent if found.models else 0):
+                signal.raise_signal(signal.SIGTERM)
+
+        return fuzz_in_processes(paths, effort, seed, only, jobs, note)
+
+    output = io.StringIO()
+    before = signal.getsignal(signal.SIGTERM)
+    options = FuzzOptions([path], Effort(models=50), 0, 1, prove=False)
+    with patch("eqsat_layout.cli.fuzz.fuzz_in_processes", stopped), pytest.raises(SystemExit) as ended:
+        run_fuzz(options, Console(file=output, width=120))
+    assert ended.value.code == 128 + signal.SIGTERM
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert "UNSOUND" in output.getvalue()
+    assert "no instance until it was stopped" in output.getvalue()
+    assert "0 of 2 rules without a counterexample" in output.getvalue()

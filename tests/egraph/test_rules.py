@@ -25,7 +25,7 @@ def written(folder: Path, text: str) -> Path:
 def test_own_rules_load_in_order() -> None:
     files = rule_files()
     assert files[0].name == "00-core.egg"
-    load().close()
+    load()
 
 
 def test_every_own_rule_has_a_name_and_an_equation_over_it() -> None:

@@ -74,8 +74,5 @@ def test_chains_of_rewrites(steps: tuple[Step, ...], after: bool) -> None:
 def test_facts_keep_names_that_hold_separators() -> None:
     names = ["plain", "tab\there", "two\nlines", 'quotes " and \\t backslash', "\\", "é (a b) ; c", "cr\r", "\x0b\x0c"]
     engine = Engine([command for file in rule_files() for command in read_commands(file)])
-    try:
-        engine.load({"is": [(name, "x") for name in names]})
-        assert sorted(engine.tables().rows("is")) == sorted((name, "x") for name in names)
-    finally:
-        engine.close()
+    engine.load({"is": [(name, "x") for name in names]})
+    assert sorted(engine.tables().rows("is")) == sorted((name, "x") for name in names)

@@ -34,7 +34,7 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """The pool in a library of its own, with four threads."""
     _load()
     folder = tmp_path_factory.mktemp("pool")
-    cc.create_shared(str(folder / "pool.so"), [str(executable._thread_pool(folder))])
+    cc.create_shared(str(folder / "pool.so"), [str(executable._thread_pool_in(folder))])
     library = ctypes.CDLL(str(folder / "pool.so"))
     library.eqsat_layout_set_threads(4)
     return library

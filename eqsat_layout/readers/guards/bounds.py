@@ -239,8 +239,11 @@ class _Accesses:
             return self._is_within(index.base, low, extent) and self._is_within(last, low, extent)
         if isinstance(index, tirx.Broadcast):
             return self._is_within(index.value, low, extent)
-        prove = self._analyzer.can_prove
-        return _lanes(index) == 1 and bool(prove(index >= low) and prove(index < low + extent))
+        return _lanes(index) == 1 and self._holds(index >= low) and self._holds(index < low + extent)
+
+    def _holds(self, condition: Any) -> bool:
+        """By the bounds of variables too, which may be symbols: of steps that are counted back."""
+        return bool(self._analyzer.can_prove(condition, sym.ProofStrength.SYMBOLIC_BOUND))
 
     def _bind(self, var: Any, value: Any) -> None:
         """What memory holds may change, and is no bound on anything."""

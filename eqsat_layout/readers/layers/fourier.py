@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from tvm import ir, relax, tirx
+from tvm import ir, relax, te, tirx
 
 from eqsat_layout.errors import EqsatError
 
@@ -32,12 +32,17 @@ def short_time_fourier_transform(builder: relax.BlockBuilder, inputs: Any, attri
     size = _number(inputs[3], "a length")
     if size is None:
         size = _extent(window, 0)
-    starts = np.arange((_extent(data, 1) - size) // step + 1) * step
-    places = relax.const((starts[:, None] + np.arange(size)).astype("int64"))
     emit = builder.emit
     if len(data.ty.shape) == 2:
         data = emit(relax.op.expand_dims(data, -1))
-    frames = emit(relax.op.take(data, places, 1))
+    batch, length, parts = data.ty.shape.values
+    frames = builder.emit_te(
+        lambda x: te.compute(
+            (batch, (length - size) // step + 1, size, parts), lambda b, i, k, part: x[b, i * step + k, part], "frames"
+        ),
+        data,
+        primfunc_name_hint="frames",
+    )
     if window is not None:
         frames = emit(relax.op.multiply(frames, emit(relax.op.expand_dims(window, -1))))
     return _along(builder, frames, 2, None, False, bool(attributes.get("onesided", 1)))

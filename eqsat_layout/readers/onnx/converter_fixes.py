@@ -90,7 +90,7 @@ def with_functions_written_out(model: Any, asked: frozenset[str]) -> Any:
     opset = opset_of(model)
     for node in nodes_of(model.graph):
         is_open = node.op_type in asked or node.op_type not in converters
-        if node.domain in ("", "ai.onnx") and is_open and has_function(node.op_type, opset):
+        if not node.domain and is_open and has_function(node.op_type, opset):
             found[node.op_type] = None
     if not found:
         return model
@@ -101,6 +101,8 @@ def with_functions_written_out(model: Any, asked: frozenset[str]) -> Any:
     for node in nodes_of(typed.graph):
         if node.op_type in found:
             _say_defaults(onnx, node, opset)
+            while node.input and not node.input[-1]:  # left out, as if it were not there
+                del node.input[-1]
     inliner = importlib.import_module("onnx.inliner")
     if _say_functions(onnx, typed, found, opset):
         typed = inliner.inline_local_functions(typed)

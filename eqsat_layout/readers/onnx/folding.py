@@ -116,8 +116,8 @@ class _Small:
         for given in node.inputs:
             if given is not None:
                 given.meta.pop(_ORIGIN, None)  # onnxscript keeps all names that a value came from: a square of them
-        if node.op_type in _KEPT:
-            return False
+        if node.op_type in _KEPT or any(getattr(made.dtype, "name", None) == "STRING" for made in node.outputs):
+            return False  # text is refused by its name, later
         shapes = [output.shape for output in node.outputs]
         if any(shape is None or not shape.is_static() for shape in shapes):
             return False

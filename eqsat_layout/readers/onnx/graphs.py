@@ -30,7 +30,10 @@ MOST_PER_GIVEN: Final = 4
 MOST_RESULTS: Final = 2048
 """Of one node: TVM's time grows with their square."""
 
-_DOMAINS: Final = ("", "ai.onnx", "com.microsoft")
+TEXT: Final = 8
+"""ONNX's number of that type of elements."""
+
+_DOMAINS: Final = ("", "com.microsoft")
 """Whose ops the converters mean; functions of other domains are written out before."""
 
 
@@ -93,6 +96,8 @@ def check_order(graph: Any, known: Iterable[str] = ()) -> None:
     """:class:`EqsatError` unless each node reads what is made before it, and no name is made twice in a graph."""
     own = {*(tensor.name for tensor in graph.initializer), *(value.name for value in graph.input)}
     made = {"", *known, *own}
+    for tensor in graph.initializer:
+        _check_stored(tensor)
     sparse = [tensor.values.name for tensor in graph.sparse_initializer]
     if sparse:
         raise EqsatError(f"tensor {sparse[0]!r} is sparse, which is not known here")
@@ -105,19 +110,31 @@ def check_order(graph: Any, known: Iterable[str] = ()) -> None:
             check_order(inner, made)
         if any(attribute.HasField("sparse_tensor") for attribute in node.attribute):
             raise EqsatError(f"{what} holds a sparse tensor, which is not known here")
+        for attribute in node.attribute:
+            for tensor in ([attribute.t] if attribute.HasField("t") else []) + list(attribute.tensors):
+                _check_stored(tensor)
         if len(node.output) > MOST_RESULTS:
             raise EqsatError(f"{what} has {len(node.output)} results, more than {MOST_RESULTS}")
         said = next((int(attribute.i) for attribute in node.attribute if attribute.name == "num_outputs"), None)
         if said not in (None, len(node.output)):  # ONNX's own inference makes as many as it says
             raise EqsatError(f"{what} says num_outputs={said}, and has {len(node.output)} results")
-        twice = next((name for name in node.output if name and name in own), None)
-        if twice is not None:
-            raise EqsatError(f"{what} makes {twice!r}, which is made already")
-        own.update(node.output)
+        for name in filter(None, node.output):
+            if name in own:
+                raise EqsatError(f"{what} makes {name!r}, which is made already")
+            own.add(name)
         made.update(node.output)
     for value in graph.output:
         if value.name not in made:
             raise EqsatError(f"the result {value.name!r} is made by no node")
+
+
+def _check_stored(tensor: Any) -> None:
+    """:class:`EqsatError` for elements of a type that ONNX does not have, or of a shape that none has."""
+    known = importlib.import_module("onnx").TensorProto.DataType
+    if tensor.data_type not in known.values() or tensor.data_type == known.Value("UNDEFINED"):
+        raise EqsatError(f"tensor {tensor.name!r} is of type {tensor.data_type}, which ONNX does not know")
+    if any(extent < 0 for extent in tensor.dims):
+        raise EqsatError(f"tensor {tensor.name!r} has an extent below zero: {list(tensor.dims)}")
 
 
 def check_domains(graph: Any) -> None:
@@ -142,7 +159,9 @@ def check_ports(graph: Any) -> None:
         for value in values:
             kind = value.type.WhichOneof("value")
             if kind not in (None, "tensor_type"):
-                raise EqsatError(f"the {what} {value.name!r} is a {str(kind).removesuffix('_type')}, not a tensor")
+                raise EqsatError(
+                    f"the {what} {value.name!r} is no tensor but of the kind {str(kind).removesuffix('_type')}"
+                )
 
 
 def graphs_of(node: Any) -> list[Any]:
@@ -156,7 +175,7 @@ def graphs_of(node: Any) -> list[Any]:
 
 def opset_of(model: Any, unsaid: int = 1) -> int:
     """The version of ONNX's own ops that a model is written in; ``unsaid`` where it names none."""
-    return next((int(one.version) for one in model.opset_import if one.domain in ("", "ai.onnx")), unsaid)
+    return next((int(one.version) for one in model.opset_import if not one.domain), unsaid)
 
 
 def nodes_of(graph: Any) -> Iterator[Any]:
@@ -192,6 +211,8 @@ class ConstantBudget:
         """:class:`UnsafeTensorError` where a result would be huge; what ONNX can't tell beforehand passes."""
         shapes = _shapes(op, inputs, attributes, opset)
         for dtype, extents in shapes:
+            if dtype == "object":
+                raise EqsatError("its result is text, which is not done")
             check_extents(extents, len(extents), dtype, "its result")
         if all(given is None or _constant(given) is not None or _is_constant(given) for given in inputs):
             self._left -= sum(math.prod(extents) for _, extents in shapes)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import traceback
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -31,7 +32,7 @@ from eqsat_layout.readers.onnx import (
     windowed_attention,
 )
 from eqsat_layout.readers.onnx.equal_extents import with_equal_extents
-from eqsat_layout.readers.onnx.graphs import ConstantBudget, OnnxNodeError, graphs_of, named, names_read
+from eqsat_layout.readers.onnx.graphs import TEXT, ConstantBudget, OnnxNodeError, graphs_of, named, names_read
 from eqsat_layout.readers.onnx.known_sizes import KnownSizes, as_operands, as_result
 from eqsat_layout.readers.onnx.suppression import non_max_suppression
 from eqsat_layout.readers.onnx.types import check_results
@@ -72,10 +73,12 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
     def _construct_nodes(self, graph: Any) -> None:
         """As TVM's does, which refuses sizes as operands of most ops."""
         read = names_read(graph)
+        used = names_read(SimpleNamespace(node=graph.node, output=()))
         for node in graph.node:
             if node.op_type == "If":
                 super()._construct_nodes(SimpleNamespace(node=[node]))
                 self._nodes.update({name: _of_known_rank(self.bb, self._nodes[name]) for name in node.output})
+                _check_branches(node, [self._nodes[name] for name in node.output if name in used])
                 continue
             inputs = onnx_input(self._nodes[name] if name else None for name in node.input)
             attributes = self._parse_attr(node.attribute)
@@ -182,6 +185,8 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
         return read | dict.fromkeys(empty, ())
 
     def _parse_array(self, tensor: Any) -> Any:
+        if tensor.data_type == TEXT:
+            raise EqsatError(f"tensor {tensor.name!r} holds text, which is not done")
         if tensor.data_type in _FOUR_BITS_AND_LESS:
             kind = importlib.import_module("onnx").TensorProto.DataType.Name(tensor.data_type).lower()
             raise EqsatError(f"tensor {tensor.name!r} is {kind}: numbers of fewer than 8 bits are not done")
@@ -192,7 +197,7 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
 
     def _parse_graph_input(self, graph: Any) -> None:
         for value in graph.input:
-            if value.type.tensor_type.elem_type == _STRING:
+            if value.type.tensor_type.elem_type == TEXT:
                 raise EqsatError(
                     f"input {value.name!r} holds text, which is not done: give numbers (the words' indices)"
                 )
@@ -266,6 +271,17 @@ def _of_known_rank(builder: tvm.relax.BlockBuilder, value: Any) -> Any:
     return builder.match_cast(value, tvm.relax.TensorType(extents, str(ty.dtype)))
 
 
+def _check_branches(node: Any, made: Sequence[Any]) -> None:
+    """:class:`OnnxNodeError` for a result that others read and that has as many axes as the branch taken says."""
+    for value in made:
+        ty = getattr(value, "ty", None)
+        if isinstance(ty, tvm.relax.TensorType) and ty.ndim < 0:
+            what = named(str(node.name), str(node.op_type))
+            raise OnnxNodeError(
+                f"{what}: its branches give tensors of different ranks, which other nodes read: not done", "If"
+            )
+
+
 _AFTER_BRANCHES: Final = "branched"
 """What sizes are called that depend on which branch was taken."""
 
@@ -293,9 +309,6 @@ def _known_late(operands: Any) -> str:
     ]
     return f"; known at run time only: operand {', '.join(late)}" if late else ""
 
-
-_STRING: Final = 8
-"""ONNX's number of that type of elements."""
 
 _FOUR_BITS_AND_LESS: Final = frozenset({21, 22, 23, 25, 26})
 """ONNX's numbers of uint4, int4, float4, uint2 and int2."""

@@ -23,7 +23,8 @@ _WIDER: Final = {"INT4": "INT8", "INT2": "INT8", "UINT4": "UINT8", "UINT2": "UIN
 
 
 def of_a_known_version(model: Any) -> Any:
-    """Of opset :data:`OLDEST` or newer."""
+    """Of opset :data:`OLDEST` or newer, ONNX's own ops by the name that ONNX's tools look up."""
+    model = _with_plain_domain(model)
     onnx, version = importlib.import_module("onnx"), opset_of(model, unsaid=OLDEST)
     for what, own, newest in (
         ("opset", version, onnx.defs.onnx_opset_version()),
@@ -40,6 +41,25 @@ def of_a_known_version(model: Any) -> Any:
         return converter.convert_version(model, OLDEST)
     except (RuntimeError, converter.ConvertError) as error:
         raise EqsatError(f"of opset {version}, which ONNX does not convert to {OLDEST}: {first_line(error)}") from error
+
+
+def _with_plain_domain(model: Any) -> Any:
+    """``ai.onnx`` is another name of ONNX's own domain, whose name is empty."""
+    bodies = [model.graph, *model.functions]
+    if all(one.domain != _LONG_NAME for body in bodies for one in nodes_of(body)) and all(
+        one.domain != _LONG_NAME for owner in (model, *model.functions) for one in owner.opset_import
+    ):
+        return model
+    changed = type(model)()
+    changed.CopyFrom(model)
+    for owner, body in ((changed, changed.graph), *((one, one) for one in changed.functions)):
+        for named in (*owner.opset_import, *nodes_of(body)):
+            if named.domain == _LONG_NAME:
+                named.domain = ""
+    return changed
+
+
+_LONG_NAME: Final = "ai.onnx"
 
 
 def with_whole_bytes(model: Any) -> Any:

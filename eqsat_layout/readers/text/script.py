@@ -24,10 +24,8 @@ from eqsat_layout.readers.guards.types import check_types
 from eqsat_layout.readers.text.json_guard import UnsafeGraphError, checked_json
 from eqsat_layout.readers.text.script_guard import check_extent, check_statements
 from eqsat_layout.readers.text.script_literals import UnsafeScriptError, refusal
+from eqsat_layout.readers.text.script_size import check_size
 from eqsat_layout.readers.text.script_words import no_builtins, vocabulary
-
-LARGEST: Final = 1 << 30
-"""Characters of a text, most of which are constants."""
 
 _IMPORTED: Final = ("tvm", "typing", "__future__")
 _METADATA: Final = "metadata"
@@ -40,8 +38,7 @@ def read_script(text: str) -> Any:
     it does not hold, ``UnsafeTypeError`` where a type can't be, ``SyntaxError`` where it is not Python, and TVM's own
     errors where it is no module.
     """
-    if len(text) > LARGEST:
-        raise UnsafeScriptError(1, 1, f"holds more than {LARGEST >> 20} million characters")
+    check_size(text)
     statements, metadata = _statements(text)
     words: dict[str, Any] = {}
     words.update(vocabulary(lambda extent: check_extent(extent, words)))

@@ -13,7 +13,7 @@ import re
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import Any, Final
+from typing import IO, Any, Final
 
 from eqsat_layout.readers.torch.sizes import check_size_nodes, check_size_text
 
@@ -234,12 +234,24 @@ def _check_inputs(part: str, data: bytes) -> None:
         return
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            pickles = [name for name in archive.namelist() if name.endswith(".pkl")]
-            if len(pickles) != 1 or len(set(map(str.casefold, archive.namelist()))) != len(archive.namelist()):
+            members = archive.infolist()
+            pickles = [member for member in members if member.filename.endswith(".pkl")]
+            is_packed = any(member.compress_type != zipfile.ZIP_STORED for member in members)
+            if len(pickles) != 1 or is_packed or len({one.filename.casefold() for one in members}) != len(members):
                 raise UnsafeArchiveError(f"{part}: not as torch.save writes it")
-            opcodes = list(pickletools.genops(archive.read(pickles[0])))
+            with archive.open(pickles[0]) as pickled:
+                more = _more_than_tensors(pickled)
+    except UnsafeArchiveError:
+        raise
     except (zipfile.BadZipFile, ValueError, NotImplementedError, EOFError) as error:
         raise UnsafeArchiveError(f"{part}: not tensors as torch.save writes them: {error}") from error
-    for opcode, argument, _ in opcodes:
+    if more:
+        raise UnsafeArchiveError(f"{part}: its pickle holds more than tensors ({more})")
+
+
+def _more_than_tensors(pickled: IO[bytes]) -> str:
+    """The first step of a pickle that makes anything else; empty if there is none."""
+    for opcode, argument, _ in pickletools.genops(pickled):
         if opcode.name not in _SAFE_OPCODES or (opcode.name == "GLOBAL" and not _SAFE_GLOBALS.fullmatch(str(argument))):
-            raise UnsafeArchiveError(f"{part}: its pickle holds more than tensors ({opcode.name} {argument or ''})")
+            return f"{opcode.name} {argument or ''}"
+    return ""

@@ -226,14 +226,8 @@ class _Mended(_Base):  # type: ignore[misc]
         data, weight, bias, strides, padding, dilation, is_transposed, output_padding, groups = self.retrieve_args(node)
         dtype, axes = str(data.ty.dtype), len(data.ty.shape) - 2
         wide = "float32" if dtype in ("float16", "bfloat16") else dtype
-        attributes = {"strides": strides, "padding": padding, "groups": groups, "out_dtype": wide}
-        if not is_transposed:
-            attributes["dilation"] = dilation
-        elif axes < 3:
-            attributes |= {"dilation": dilation, "output_padding": output_padding}
-        elif any(one != 1 for one in dilation):
-            raise EqsatError(f"a transposed convolution with dilation={list(dilation)} is not done")
-        else:
+        attributes = {"strides": strides, "padding": padding, "dilation": dilation, "groups": groups, "out_dtype": wide}
+        if is_transposed:
             attributes["output_padding"] = output_padding
         op = getattr(relax.op.nn, f"conv{axes}d{'_transpose' if is_transposed else ''}")
         made = self.block_builder.emit(op(data, weight, **attributes))

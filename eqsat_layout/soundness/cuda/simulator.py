@@ -9,7 +9,8 @@ import ctypes
 import math
 import tempfile
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -79,10 +80,9 @@ class Simulator:
         translation = translate(source)
         self.kernels = {kernel.name: kernel for kernel in translation.kernels}
         self.source_lines = source.splitlines()
-        self._folder = tempfile.TemporaryDirectory(prefix="eqsat_layout_sim_")
-        self._path = Path(self._folder.name) / "kernels.so"
-        self._path.write_bytes(built(translation.text))
-        self._library = ctypes.CDLL(str(self._path))
+        self._built = built(translation.text)
+        with _as_file(self._built) as path:  # loaded, it needs no name: who is killed leaves nothing behind
+            self._library = ctypes.CDLL(str(path))
         self._turn = threading.Lock()
 
     def launch(
@@ -172,11 +172,22 @@ class Simulator:
         return values, sizes, granules, kept
 
     def _fault(self, name: str, report: _Report) -> KernelFault:
-        line = report.line or line_at(self._path, report.place)
+        line = report.line
+        if not line:
+            with _as_file(self._built) as path:
+                line = line_at(path, report.place)
         text = self.source_lines[line - 1].strip() if 0 < line <= len(self.source_lines) else ""
         shown = f"\n    {text}" if text else ""
         at = f", line {line}" if line else ""
         return KernelFault(report.kind.decode(), line, f"kernel {name}{at}: {report.text.decode()}{shown}")
+
+
+@contextmanager
+def _as_file(library: memoryview | bytes) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="eqsat_layout_sim_") as folder:
+        path = Path(folder) / "kernels.so"
+        path.write_bytes(library)
+        yield path
 
 
 def _check_limits(kernel: SourceKernel, threads: int, shared_bytes: int) -> None:

@@ -14,6 +14,7 @@ from tvm import tirx
 
 from eqsat_layout.errors import ILL_TYPED
 from eqsat_layout.soundness.oracle.tir_values import Array, Frame, InterpreterError, Mask, Step
+from eqsat_layout.tir.arithmetic import are_floats
 from eqsat_layout.tir.intrinsics import is_call
 
 SORTS = "tvm.contrib.sort."
@@ -46,7 +47,7 @@ def run_sort(name: str, numbers: list[int], settings: list[Any]) -> Step:
             values = frame.values[n]
             if not _mask(frame, n).all():
                 raise InterpreterError(f"{name} reads what is not defined")
-            if values.dtype.kind == "f" and np.isnan(values).any():
+            if are_floats(values.dtype) and np.isnan(values).any():
                 raise InterpreterError("NaN has no place in an order")
             if n is not read[0] and not _all_between(values, frame.values[read[0]].shape[1:][int(settings[0])]):
                 raise InterpreterError(f"{name} would sort more elements than there are")

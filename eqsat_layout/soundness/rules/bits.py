@@ -11,8 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
+
+from eqsat_layout.tir.arithmetic import are_floats
 
 Array = npt.NDArray[Any]
 
@@ -27,7 +30,7 @@ _OPPOSED = 0.4
 def canonical(array: Array) -> Array:
     """The array, contiguous, with one NaN for all."""
     array = np.ascontiguousarray(array)
-    if array.dtype.kind == "f":
+    if are_floats(array.dtype):
         strange = np.isnan(array)
         if strange.any():
             array = np.where(strange, array.dtype.type(np.nan), array)
@@ -42,7 +45,7 @@ def same_bits(a: Array, b: Array) -> bool:
 def holds(dtype: Any, number: float) -> bool:
     """Whether a number is one of this dtype."""
     dtype = np.dtype(dtype)
-    if dtype.kind == "f":
+    if are_floats(dtype):
         with np.errstate(over="ignore"):
             return not np.isfinite(number) or bool(np.isfinite(dtype.type(number)))
     if dtype.kind == "b":
@@ -113,7 +116,7 @@ def specials(dtype: Any) -> Array:
         info = np.iinfo(dtype)
         ends = [info.min, int(info.min) + 1, info.max, int(info.max) - 1, 0, 1, int(info.max) // 2 + 1]
         return np.array([*ends, *([-1, -2] if info.min < 0 else [2])], dtype)
-    limits = np.finfo(dtype)
+    limits: Any = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
     largest, least, tiny = float(limits.max), float(limits.smallest_subnormal), float(limits.tiny)
     numbers: list[float] = [np.nan, np.inf, -np.inf, 0.0, -0.0, largest, -largest, least, -least, tiny]
     return np.array([*numbers, 0.5, 1.5, 2.5, -0.5, -1.0, 1 / float(limits.eps), largest / 2], dtype)
@@ -129,7 +132,7 @@ def _opposites(number: int, dtype: np.dtype[Any]) -> Array:
         return np.array(ends[number % len(ends)], dtype)
     if dtype.kind == "b":
         return np.array([False, True])
-    limits = np.finfo(dtype)
+    limits: Any = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
     largest, least = float(limits.max), float(limits.smallest_subnormal)
     pairs = [[np.inf, -np.inf], [0.0, -0.0], [largest, -largest], [-least, 0.0], [least, -0.0]]
     pairs.append([1.0, 1.0 + float(limits.eps)])

@@ -26,13 +26,17 @@ _NAME = re.compile(r':name "([^"]*)"')
 
 @dataclass(frozen=True)
 class CorpusRule:
-    """``name`` is that of its last rule; ``why`` the comment over it."""
+    """``name`` is that of its last rule; ``why`` the comment over it; ``rules``: the names of all of them."""
 
     name: str
     why: str
     file: str
     line: int
     text: str
+
+    @property
+    def rules(self) -> list[str]:
+        return _NAME.findall(self.text)
 
     def __str__(self) -> str:
         return f"{Path(self.file).name}:{self.line} {self.name}"

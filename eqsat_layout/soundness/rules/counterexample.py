@@ -20,6 +20,7 @@ from eqsat_layout.soundness.rules.bits import same_bits
 from eqsat_layout.soundness.rules.model import RuleModel
 from eqsat_layout.soundness.rules.remarks import tainted
 from eqsat_layout.soundness.rules.values import IllTypedError
+from eqsat_layout.tir.arithmetic import are_floats
 
 LARGEST_SHOWN = 24
 
@@ -127,7 +128,7 @@ def _tensor(array: np.ndarray[Any, Any], world: int) -> str:
 def elements(array: np.ndarray[Any, Any]) -> str:
     """The first of ``array``, as a person reads them."""
     flat = array.ravel()
-    text = " ".join(_digits(v) if array.dtype.kind == "f" else str(v) for v in flat[:LARGEST_SHOWN])
+    text = " ".join(_digits(v) if are_floats(array.dtype) else str(v) for v in flat[:LARGEST_SHOWN])
     return f"[{text}{' ...' if flat.size > LARGEST_SHOWN else ''}]"
 
 

@@ -23,8 +23,9 @@ import tvm_ffi
 from eqsat_layout.graph.graph import TensorType
 from eqsat_layout.graph.op_calls import Parameter, documentation_of, parameters
 from eqsat_layout.graph.op_names import relax_ops
+from eqsat_layout.tir.arithmetic import are_floats
 
-DTYPES = ("float32", "float16", "float64", "int8", "uint8", "int32", "int64", "bool")
+DTYPES = ("float32", "float16", "bfloat16", "float64", "int8", "uint8", "int32", "int64", "bool")
 """Dtypes that are drawn."""
 COMPUTED = (*DTYPES, "int16", "uint16", "uint32", "uint64")
 """Dtypes that NumPy computes with as TVM does; the others are those that a rule names."""
@@ -122,7 +123,7 @@ class ArgumentDraw:
         if rank and parameter.name == "axis" and hint in (int, None):
             return rng.randrange(-rank, rank)  # type inference does not look at every op's
         if hint is tvm.ir.Expr and parameter.kind == "PrimExpr" and rng.random() < 0.3:
-            return rng.choice(_BOUNDS if self._first.dtype.startswith("float") else _NUMBERS)
+            return rng.choice(_BOUNDS if are_floats(self._first.dtype) else _NUMBERS)
         if hint is int or hint is None or parameter.kind == "PrimExpr":
             return rng.choice(_NUMBERS)
         if hint is tvm.ir.Expr:

@@ -59,8 +59,8 @@ time, and hold as many draws of elements."""
 VOCABULARIES = 3
 """Vocabularies per family of shapes."""
 
-Progress = Callable[[int, float], None]
-"""Called with the instances so far and the share of the work that is done."""
+Progress = Callable[[FuzzReport, float], None]
+"""Called with what was found so far and the share of the work that is done."""
 
 
 def fuzz_rules(
@@ -68,7 +68,7 @@ def fuzz_rules(
     effort: Effort | None = None,
     seed: int = 0,
     only: Callable[[Rule], bool] = lambda rule: True,
-    progress: Progress = lambda instances, share: None,
+    progress: Progress = lambda found, share: None,
     host: Host = OpAnswers,
 ) -> FuzzReport:
     """Fuzzes the rules of ``paths``: all files and rules that make up a rule base, the package's own first.
@@ -78,10 +78,7 @@ def fuzz_rules(
     """
     base = read_rule_base(paths)
     fuzzer = Fuzzer(base, [rule for rule in base.rules if only(rule)], seed, host=host)
-    try:
-        return fuzzer.run(effort or Effort(), progress)
-    finally:
-        fuzzer.close()
+    return fuzzer.run(effort or Effort(), progress)
 
 
 class Fuzzer:
@@ -119,18 +116,14 @@ class Fuzzer:
         self._refused = [RuleReport(rule, trouble=why) for rule, why in self._matcher.refused]
         self._found_out: int | None = None
 
-    def close(self) -> None:
-        """Frees the scratch files."""
-        self._matcher.close()
-        self._questions.close()
-
-    def run(self, effort: Effort, progress: Progress = lambda instances, share: None, first: int = 0) -> FuzzReport:
+    def run(self, effort: Effort, progress: Progress = lambda found, share: None, first: int = 0) -> FuzzReport:
         """Makes and checks models, from number ``first`` on, until the effort is spent."""
         start = time.perf_counter()
         models = 0
         while True:
-            share = self._share(effort, models, time.perf_counter() - start)
-            progress(sum(r.instances for r in self.reports), share)
+            seconds = time.perf_counter() - start
+            share = self._share(effort, models, seconds)
+            progress(self._so_far(models, seconds), share)
             if share >= 1:
                 break
             model = self.model(first + models)
@@ -151,18 +144,17 @@ class Fuzzer:
             if not report.instances and not report.trouble:
                 report.trouble = report.not_made or self._why_none(report.rule)
             report.remarks = tuple(self._remarks(report, effort))
-        unread = [str(unread) for unread in self._base.unread]
-        reports = sorted([*self.reports, *self._refused], key=lambda r: (r.rule.file, r.rule.line, r.rule.name))
-        crashes = [crash for lexicon in self._lexicons.values() for crash in lexicon.crashes]
+        found = self._so_far(models, time.perf_counter() - start)
+        return replace(found, gaps=self._questions.gaps(), attributes=self._attributes())
+
+    def _so_far(self, models: int, seconds: float) -> FuzzReport:
         return replace(
             self._found,
-            rules=reports,
+            rules=sorted([*self.reports, *self._refused], key=lambda r: (r.rule.file, r.rule.line, r.rule.name)),
             models=models,
-            seconds=time.perf_counter() - start,
-            crashes=crashes,
-            unread=unread,
-            gaps=self._questions.gaps(),
-            attributes=self._attributes(),
+            seconds=seconds,
+            crashes=[crash for lexicon in self._lexicons.values() for crash in lexicon.crashes],
+            unread=[str(unread) for unread in self._base.unread],
         )
 
     def _attributes(self) -> dict[str, int]:
@@ -199,11 +191,7 @@ class Fuzzer:
             rules=[rule for rule in self._base.rules if rule not in left_out],
             commands=[command for command in self._base.commands if id(command) not in commands],
         )
-        matcher = Matcher(base, [])
-        try:
-            return bool(matcher.together(model)[1])
-        finally:
-            matcher.close()
+        return bool(Matcher(base, []).together(model)[1])
 
     def _share(self, effort: Effort, models: int, seconds: float) -> float:
         if effort.seconds is not None:

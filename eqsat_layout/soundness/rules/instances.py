@@ -24,6 +24,7 @@ from eqsat_layout.soundness.rules.promising import Promise
 from eqsat_layout.soundness.rules.schema import OpCall
 from eqsat_layout.soundness.rules.solver import Instance, Solver
 from eqsat_layout.soundness.rules.term_types import TermTypes
+from eqsat_layout.tir.arithmetic import are_floats
 
 EACH, TOGETHER = 4, 16
 """Instances of each body, and at the least of all together."""
@@ -200,7 +201,7 @@ def _types(key: str, instance: Instance) -> tuple[Trait, ...]:
     types = [ty for c in calls for ty in c.operands]
     return (
         (key, "dtypes", *sorted({ty.dtype for ty in types})),
-        *([(key, "floats", *(str(ty.dtype.startswith("float")) for ty in types))] if types[1:] else []),
+        *([(key, "floats", *(str(are_floats(ty.dtype)) for ty in types))] if types[1:] else []),
         (key, "ranks", *(str(len(ty.shape)) for ty in types)),
         (key, "units", *(str(1 in ty.shape) for ty in types)),
         (key, "as results", *(str(ty.shape == getattr(c.made, "shape", None)) for c in calls for ty in c.operands)),

@@ -29,7 +29,7 @@ def fuzz_in_processes(
     seed: int = 0,
     only: Sequence[Path] | None = None,
     jobs: int = 1,
-    progress: Progress = lambda instances, share: None,
+    progress: Progress = lambda found, share: None,
 ) -> FuzzReport:
     """:func:`fuzz_rules` in ``jobs`` processes; reports on the rules of the files ``only``, by default all.
 
@@ -69,7 +69,7 @@ def _work(paths: list[Path], effort: Effort, seed: int, chosen: set[str], job: i
             effort,
             seed,
             lambda rule: rule.file in chosen,
-            lambda instances, share: events.put((job, "progress", (instances, share))),
+            lambda found, share: events.put((job, "progress", (found, share))),
         )
         events.put((job, "report", report))
     except EqsatError as error:
@@ -77,7 +77,7 @@ def _work(paths: list[Path], effort: Effort, seed: int, chosen: set[str], job: i
 
 
 def _collect(workers: Sequence[Any], events: Any, seed: int, progress: Progress) -> list[FuzzReport]:
-    state = {job: (0, 0.0) for job in range(len(workers))}
+    state: dict[int, tuple[FuzzReport, float]] = {}
     reports: dict[int, FuzzReport] = {}
     while len(reports) < len(workers):
         try:
@@ -96,7 +96,8 @@ def _collect(workers: Sequence[Any], events: Any, seed: int, progress: Progress)
             reports[job] = content
         else:
             state[job] = content
-            progress(sum(n for n, _ in state.values()), sum(s for _, s in state.values()) / len(state))
+            share = sum(share for _, share in state.values()) / len(workers)
+            progress(_merged([found for found, _ in state.values()], seed), share)
     return [reports[job] for job in sorted(reports)]
 
 

@@ -75,10 +75,6 @@ class Matcher:
                 self._engine.command(_with_ruleset(rule, "fuzz-derive"))
                 self._matched.update(heads(rule))
 
-    def close(self) -> None:
-        """Frees the scratch files."""
-        self._engine.close()
-
     def _only_derives(self, rule: Rule) -> bool:
         heads = [str(action[0]) for action in rule.actions if isinstance(action, tuple)]
         return bool(heads) and all(h in self._base.relations and not self._has_rows(h) for h in heads)

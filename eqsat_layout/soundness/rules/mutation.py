@@ -79,10 +79,7 @@ def judge(
 def _round(base: RuleBase, mutants: Sequence[Mutant], seed: int, first: int) -> FuzzReport:
     """A few models; those that are left after it are fewer, so the next ones are cheaper."""
     fuzzer = Fuzzer(base, [m.rule for m in mutants], seed, until_caught=True)
-    try:
-        return fuzzer.run(Effort(cases=0, models=ROUND), first=first)
-    finally:
-        fuzzer.close()
+    return fuzzer.run(Effort(cases=0, models=ROUND), first=first)
 
 
 def mutants_of(rule: Rule, base: RuleBase) -> Iterator[Mutant]:

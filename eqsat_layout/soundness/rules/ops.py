@@ -136,7 +136,7 @@ def named_calls(name: str, shape: Shape, wide: Shape, viewed: Sequence[Shape], r
     """An op that rules name: on the shapes of the vocabulary, in several dtypes, or on what else it takes."""
     if parameters(name) is None:
         return []
-    dtypes = rng.choice(_INTEGERS), "bool", rng.choice(("float16", "float64"))
+    dtypes = rng.choice(_INTEGERS), "bool", rng.choice(("float16", "bfloat16", "float64"))
     others = [s for s in (*rng.sample(viewed, min(1, len(viewed))),) if s not in (shape, wide)]
     targets = [(s, "float32") for s in (shape, wide, *others)] + [*((shape, d) for d in dtypes), (wide, dtypes[0])]
     found: list[OpCall] = []

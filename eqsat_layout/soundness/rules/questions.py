@@ -44,10 +44,6 @@ class Questions:
         self._answerable: tuple[str, ...] = ()
         self.asked: Counter[str] = Counter()
 
-    def close(self) -> None:
-        """Frees the scratch files."""
-        self._matcher.close()
-
     def make_lexicon(
         self, vocabulary: Vocabulary, seed: int, rules: Sequence[Rule] = (), *, must: bool = True
     ) -> Lexicon:

@@ -21,6 +21,7 @@ from eqsat_layout.soundness.oracle.relax_interpreter import NotInterpretable, Re
 from eqsat_layout.soundness.oracle.tir_interpreter import InterpreterError, Masked
 from eqsat_layout.soundness.oracle.tir_sorts import sort_call
 from eqsat_layout.soundness.rules.schema import OpCall
+from eqsat_layout.tir.arithmetic import are_floats
 
 _OUTSIDE = ("call_packed", "call_extern", "call_dps_packed", "call_cpacked", "call_pure_packed")
 """Calls that may do anything."""
@@ -51,7 +52,7 @@ class BuiltOp:
 
     def run(self, operands: Sequence[Masked]) -> list[Masked]:
         """Its results, one world after the other."""
-        if self._orders and any(o.values.dtype.kind == "f" and np.isnan(o.values).any() for o in operands):
+        if self._orders and any(are_floats(o.values.dtype) and np.isnan(o.values).any() for o in operands):
             raise InterpreterError("NaN has no place in an order")
         worlds = [self._run_world([o.values[w] for o in operands]) for w in range(len(operands[0].values))]
         return [Masked.of(np.stack(results)) for results in zip(*worlds, strict=True)]

@@ -75,7 +75,7 @@ class Values:
     def intern(self, value: Array | tuple[int, ...], made_by: tuple[Any, ...]) -> int:
         """The number of a value; ``made_by`` says how it came about, for people."""
         value = value if isinstance(value, tuple) else canonical(value)
-        key = value if isinstance(value, tuple) else (value.shape, value.dtype.str, value.tobytes())
+        key = value if isinstance(value, tuple) else (value.shape, value.dtype, value.tobytes())
         number = self._known.get(key)
         if number is None:
             number = self._known[key] = len(self.tensors)

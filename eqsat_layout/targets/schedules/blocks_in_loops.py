@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -95,11 +95,13 @@ class _Slice:
 class _Run:
     """Stages that follow one another, none of which changes what one before it reads or writes.
 
-    ``outside``: variables of the loops and blocks around them. ``slices``: of every tensor, the one that the stages
-    reach; nothing else in them hangs on those variables. ``blocks``: over the parts.
+    ``outside``: variables of the loops and blocks around them. ``own``: tensors of the kernel itself. ``slices``: of
+    every tensor, the one that the stages reach; nothing else in them hangs on those variables. ``blocks``: over the
+    parts.
     """
 
     outside: Sequence[Any]
+    own: Collection[Any]
     uses: Counter[Any] = field(default_factory=Counter)
     slices: dict[Any, _Slice] = field(default_factory=dict)
     blocks: list[Any] = field(default_factory=list)
@@ -118,6 +120,10 @@ class _Run:
         extents = [axis.dom.extent for axis in block.iter_vars]
         if any(map(self._is_outside, [*extents, *_statements(made)])):
             return False
+        shapes = (one.part.ty.shape for buffer, one in slices.items() if buffer not in self.own)
+        symbols = {extent for shape in shapes for extent in shape if isinstance(extent, tirx.Var)}
+        if not _numbers_read(made) <= symbols:
+            return False  # an extent of a whole tensor, which no part has
         self.slices = slices
         self.blocks.append(made)
         self.uses.update(buffer for buffer, _ in accesses)
@@ -161,12 +167,12 @@ class _Inside:
 
     def _runs(self, statements: Sequence[Any], outside: tuple[Any, ...]) -> list[Any]:
         made: list[Any] = []
-        run = _Run(outside)
+        run = _Run(outside, self._own)
         for statement in statements:
             if _is_stage(statement) and run.takes(statement):
                 continue
             made += self._scheduled(run)
-            run = _Run(outside)
+            run = _Run(outside, self._own)
             if not _is_stage(statement):
                 made.append(self.done(statement, outside))
             elif not run.takes(statement):
@@ -208,6 +214,13 @@ def _counts_its_turns(block: Any) -> bool:
     """It adds to what is there, so schedules may not do an element twice: no sum, which begins anew."""
     loads = nodes_of(block.body.value, tvm.ir.TensorLoad)
     return block.init is None and any(load.source.same_as(block.body.buffer) for load in loads)
+
+
+def _numbers_read(block: Any) -> set[Any]:
+    """The variables in a block that are neither tensors nor bound there."""
+    found = {var for statement in _statements(block) for var in tirx.analysis.undefined_vars(statement)}
+    axes = {axis.var for axis in block.iter_vars}
+    return {var for var in found - axes if not isinstance(var.ty, tirx.BufferType)}
 
 
 def _iterations(block: Any) -> int:

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from tvm import relax, tirx
+from tvm import relax, te, tirx
 
 import eqsat_layout
+from eqsat_layout.readers.guards.bounds import with_accesses_in_bounds
 from eqsat_layout.readers.modules import FileError, read_module
 from eqsat_layout.tir.structural import nodes_of
 
@@ -107,6 +108,15 @@ def test_a_read_that_may_be_elsewhere_takes_what_is_nearest(tmp_path: Path, valu
 def test_a_read_within_its_buffer_stays_as_it_is(tmp_path: Path, value: str) -> None:
     (tmp_path / "net.py").write_text(TEXT.replace("PLACE", "vi").replace("a[vi] + T.float32(1)", value))
     assert not nodes_of(read_module(tmp_path / "net.py")["kernel"].body, tirx.Min)
+
+
+def test_steps_of_an_open_number_counted_back_stay_as_they_are() -> None:
+    """Recurrences that go back over open steps looked at each place that they read."""
+    count = tirx.Var("count", "int64")
+    x = te.placeholder((count, 4), "float32", "x")
+    kernel = te.create_prim_func([x, te.compute(x.shape, lambda i, j: x[count - 1 - i, j])])
+    mod = tvm.IRModule({"kernel": kernel})
+    assert with_accesses_in_bounds(mod).same_as(mod)
 
 
 def test_a_vector_that_may_be_read_elsewhere_is_refused(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import eqsat_layout
+from eqsat_layout.errors import EqsatError, InputError
 
 onnx = pytest.importorskip("onnx")
 reference = pytest.importorskip("onnx.reference")
@@ -144,3 +145,73 @@ def test_scales_are_multiplied_in_their_own_precision(height: int | str) -> None
     model = model_of(nodes, [1, 3, height, 10], ["z"], {"scales": scales}, 13)
     (got,) = eqsat_layout.Session(model, candidates=False).run(None, {"x": np.ones((1, 3, 10, 10), "float32")})
     assert got.shape == (1, 3, 7, 23)
+
+
+def test_the_long_name_of_onnx_s_own_domain() -> None:
+    """ONNX's tools look for the empty name: "No opset import for domain ai.onnx"."""
+    node = onnx.helper.make_node
+    nodes = [node("Relu", ["x"], ["y"], domain="ai.onnx"), node("Celu", ["y"], ["z"], domain="ai.onnx")]
+    for imported in ("", "ai.onnx"):
+        model = model_of(nodes, ROWS.shape, ["z"], {}, 17)
+        model.opset_import[0].domain = imported
+        (got,) = eqsat_layout.Session(model, candidates=False).run(None, {"x": ROWS})
+        np.testing.assert_array_equal(got, np.maximum(ROWS, 0))
+
+
+def test_results_of_a_norm_without_the_operand_and_the_result_that_are_left_out() -> None:
+    """The definition that ONNX gives was not found: "TVM's frontend makes R.Tensor(()) of it"."""
+    nodes = [onnx.helper.make_node("LayerNormalization", ["x", "scale", ""], ["y", "", "inverse"], epsilon=0.0)]
+    model = model_of(nodes, ROWS.shape, ["y", "inverse"], {"scale": ROWS[0]}, 17)
+    got = eqsat_layout.Session(model, candidates=False).run(None, {"x": ROWS})
+    inverse = 1 / ROWS.std(1, keepdims=True)
+    np.testing.assert_allclose(got[1], inverse, rtol=1e-5)
+    np.testing.assert_allclose(got[0], (ROWS - ROWS.mean(1, keepdims=True)) * inverse * ROWS[0], rtol=1e-4, atol=1e-5)
+
+
+def test_spectra_of_signals_of_open_length() -> None:
+    """The length of windows is known, and it said: "a Fourier transform of unknown length"."""
+    constants = {"step": np.int64(3), "window": np.hanning(8).astype("float32")}
+    nodes = [onnx.helper.make_node("STFT", ["x", "step", "window"], ["y"])]
+    session = eqsat_layout.Session(model_of(nodes, ["batch", "length"], ["y"], constants, 17), candidates=False)
+    for length in (8, 21):
+        x = RNG.standard_normal((2, length)).astype("float32")
+        (got,) = session.run(None, {"x": x})
+        frames = np.stack([x[:, at : at + 8] for at in range(0, length - 7, 3)], 1) * constants["window"]
+        np.testing.assert_allclose(got[..., 0] + 1j * got[..., 1], np.fft.rfft(frames), atol=1e-5)
+    with pytest.raises(InputError, match="too small"):
+        session.run(None, {"x": ROWS[:, :3]})
+
+
+def test_branches_of_different_ranks_are_refused_by_the_name_of_the_node() -> None:
+    """It said "TVM can't build relax.sum of gv2", which is no node."""
+    helper, node = onnx.helper, onnx.helper.make_node
+    float32 = onnx.TensorProto.FLOAT
+    flat, whole = (
+        helper.make_graph([made], made.op_type, [], [helper.make_tensor_value_info(made.output[0], float32, None)])
+        for made in (node("Reshape", ["x", "size"], ["flat"]), node("Identity", ["x"], ["whole"]))
+    )
+    nodes = [
+        node("ReduceSum", ["x"], ["sum"], keepdims=0),
+        node("Greater", ["sum", "zero"], ["is_more"]),
+        node("If", ["is_more"], ["chosen"], name="branch", then_branch=flat, else_branch=whole),
+        node("ReduceMax", ["chosen"], ["y"]),
+    ]
+    model = model_of(nodes, ROWS.shape, ["y"], {"size": np.array([24]), "zero": np.float32(0)}, 17)
+    with pytest.raises(EqsatError, match=r"node 'branch' \(If\): its branches give tensors of different ranks"):
+        eqsat_layout.Session(model)
+
+
+@pytest.mark.parametrize(
+    ("operand", "said"), [("x", r"node 'words' \(Cast\): its result is text"), ("text", "tensor 'text' holds text")]
+)
+def test_text_is_refused_by_that_name(operand: str, said: str) -> None:
+    """It said "unknown dtype `object`"."""
+    node = onnx.helper.make_node
+    kinds = onnx.TensorProto
+    nodes = [
+        node("Cast", [operand], ["words"], name="words", to=kinds.STRING),
+        node("Cast", ["words"], ["y"], to=kinds.FLOAT),
+    ]
+    model = model_of(nodes, ROWS.shape, ["y"], {"text": np.array(["a"], object)} if operand == "text" else {}, 17)
+    with pytest.raises(EqsatError, match=said):
+        eqsat_layout.Session(model)

@@ -142,6 +142,11 @@ GRAPHS: dict[str, tuple[list[Any], dict[str, Any], str]] = {
         r"node 'inner' \(Relu\) reads 'nowhere'",
     ),
     "a name made twice": ([node("Relu", ["x"]), node("Exp", ["x"], name="two")], {}, r"'two' \(Exp\) makes 'y', which"),
+    "one name for two results": (
+        [node("Split", ["x"], ["y", "y"], axis=0, num_outputs=2)],
+        {},
+        r"'bad' \(Split\) makes 'y', which",
+    ),
     "a result that nothing makes": ([node("Relu", ["x"], ["z"])], {}, "the result 'y' is made by no node"),
     "another's op of ONNX's name": (
         [node("Relu", ["x"], domain="com.example")],
@@ -254,3 +259,26 @@ def test_what_is_refused_half_way_leaves_nothing_on_standard_error(capfd: pytest
         eqsat_layout.plan(onnx.parser.parse_model(text))
     gc.collect()
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("said", "says"),
+    [
+        ({"dims": [-1], "data_type": FLOAT}, r"has an extent below zero: \[-1\]"),
+        ({"dims": [4], "data_type": 99}, "is of type 99, which ONNX does not know"),
+        ({"dims": [4]}, "is of type 0, which ONNX does not know"),
+    ],
+)
+@pytest.mark.parametrize("place", ["weight", "attribute"])
+def test_a_stored_tensor_is_one(said: dict[str, Any], says: str, place: str) -> None:
+    """A negative size was taken for as many as there are; of a type that is none the error did not speak."""
+    tensor = onnx.TensorProto(name="w", raw_data=bytes(16), **said)
+    nodes = [helper.make_node("Relu", ["w"], ["y"])]
+    if place == "attribute":
+        constant = helper.make_node("Constant", [], ["w"])
+        constant.attribute.add(name="value", type=onnx.AttributeProto.TENSOR, t=tensor)
+        nodes.insert(0, constant)
+    weights = [tensor] if place == "weight" else []
+    model = helper.make_model(helper.make_graph(nodes, "g", [], [value("y", FLOAT, (4,))], weights))
+    with pytest.raises(EqsatError, match=f"tensor 'w' {says}"):
+        from_proto(model)

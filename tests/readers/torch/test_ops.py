@@ -157,6 +157,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         lambda x, w, b: (
             F.conv_transpose3d(x[None], w, b, 2, 1, 1),
             F.conv_transpose3d(x[None], w[:, :1], None, (1, 2, 1), groups=3),
+            F.conv_transpose3d(x[None], w, b, 2, 1, 1, dilation=(2, 1, 2)),
         ),
         (torch.randn(3, 4, 5, 6), torch.randn(3, 2, 3, 3, 2), torch.randn(2)),
     ),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -237,3 +239,17 @@ def test_a_launch_after_a_fault_is_a_new_one(simulator: Simulator) -> None:
         with pytest.raises(KernelFault):
             simulator.launch(f"bad{number}", arrays(), (1,), (THREADS,))
         simulator.launch(f"good{number}", arrays(), (1,), (THREADS,))
+
+
+def test_a_simulator_that_is_alive_has_no_files(
+    simulator: Simulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever was killed while kernels ran left a folder with their library behind."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    again = Simulator("".join(f"{line}\n" for line in simulator.source_lines))
+    assert not list(tmp_path.iterdir())
+    number = list(FAULTS).index("no barrier before a read")
+    with pytest.raises(KernelFault) as found:
+        again.launch(f"bad{number}", arrays(), (1,), (THREADS,))
+    assert found.value.line
+    assert not list(tmp_path.iterdir())

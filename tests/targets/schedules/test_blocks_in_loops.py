@@ -21,9 +21,13 @@ from eqsat_layout.tir.structural import nodes_of
 STEPS, ROWS, WIDE, COLUMNS = 5, 3, 40, 60
 
 
-def recurrence(*, counts: bool) -> Any:
-    """Of each step: the state times weights, plus what is given, and plus its number if it ``counts``."""
-    shape = (ROWS, WIDE)
+def recurrence(*, counts: bool, is_open: bool = False) -> Any:
+    """Of each step: the state times weights, plus what is given, and plus its number if it ``counts``. Where it
+    ``is_open``, rows and steps are symbols, and what is made looks at how many steps there are."""
+    rows, steps = (
+        tirx.Var(name, "int64") if is_open else number for name, number in (("rows", ROWS), ("steps", STEPS))
+    )
+    shape = (rows, WIDE)
     given, state = (te.placeholder(shape, "float32", name) for name in ("given", "state"))
     weights, number = te.placeholder((WIDE, WIDE), "float32", "weights"), te.placeholder((), "int64", "number")
     k = te.reduce_axis((0, WIDE))
@@ -31,13 +35,13 @@ def recurrence(*, counts: bool) -> Any:
 
     def element(i: Any, j: Any) -> Any:
         value = products[i, j] + given[i, j]
+        value = tirx.Select(steps > 0, value, tirx.const(0, "float32")) if is_open else value
         return value + number[()].astype("float32") if counts else value
 
     after = te.compute(shape, element, "after")
     made = te.compute(shape, lambda i, j: after[i, j], "made")
-    return loop_over_steps(
-        Step(given, [weights], [(state, after)], made, number), tirx.IntImm("int64", STEPS), is_reverse=True
-    )
+    count = steps if is_open else tirx.IntImm("int64", STEPS)
+    return loop_over_steps(Step(given, [weights], [(state, after)], made, number), count, is_reverse=True)
 
 
 @T.prim_func(private=True, s_tir=True)
@@ -114,14 +118,15 @@ def done(func: Any, *arrays: Any) -> None:
         array[...] = tensor.numpy()
 
 
-@pytest.mark.parametrize("counts", [False, True])
-def test_a_step_sees_the_state_of_the_one_before(counts: bool) -> None:
-    """States are read by a whole product before any of them is new."""
+@pytest.mark.parametrize(("counts", "is_open"), [(False, False), (True, False), (False, True)])
+def test_a_step_sees_the_state_of_the_one_before(counts: bool, is_open: bool) -> None:
+    """States are read by a whole product before any of them is new. An open number of steps in a stage ended in
+    "undefined variable"."""
     rng = np.random.default_rng(0)
     x = rng.integers(-2, 3, (STEPS, ROWS, WIDE)).astype("float32")
     weights = (rng.integers(-1, 2, (WIDE, WIDE)) * (rng.random((WIDE, WIDE)) < 0.1)).astype("float32")
     first, made, last = x[0].copy(), np.zeros_like(x), np.zeros_like(x[0])
-    done(recurrence(counts=counts), x, weights, first, made, last)
+    done(recurrence(counts=counts, is_open=is_open), x, weights, first, made, last)
     state = first
     for step in reversed(range(STEPS)):
         state = state @ weights + x[step] + (step if counts else 0)
