@@ -16,10 +16,10 @@ import tvm_ffi
 from tvm import tirx
 
 from eqsat_layout.errors import Refused
-from eqsat_layout.targets.gpu.kernels.independent_loops import APART, does_more_than_store, let_values
+from eqsat_layout.targets.gpu.kernels.independent_loops import APART, does_more_than_store
 from eqsat_layout.targets.schedules.accesses import as_int
 from eqsat_layout.tir.blocks import sequence
-from eqsat_layout.tir.structural import changed_loop, is_one_of, nodes_of, structural_map, substitute
+from eqsat_layout.tir.structural import changed_loop, is_one_of, let_values, nodes_of, structural_map, substitute
 
 _MOST: Final = 1 << 16
 """Iterations of which each looking at all before it takes less time than one after the other (assumed)."""

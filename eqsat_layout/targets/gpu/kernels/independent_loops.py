@@ -17,7 +17,7 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from eqsat_layout.tir.structural import is_one_of, nodes_of, substitute
+from eqsat_layout.tir.structural import is_one_of, let_values, nodes_of, substitute
 
 APART: Final = "eqsat_layout.apart"
 """Annotation of a loop."""
@@ -136,14 +136,6 @@ def analyzer_of(loops: Sequence[Any]) -> Any:
     for loop in loops:
         analyzer.bind(loop.loop_var, tvm.ir.Range.from_min_extent(loop.min, loop.extent))
     return analyzer
-
-
-def let_values(body: Any) -> dict[Any, Any]:
-    """What each name that is bound in ``body`` stands for, without such names."""
-    found: dict[Any, Any] = {}
-    for one in nodes_of(body, tirx.Bind):
-        found[one.var] = substitute(one.value, found)
-    return found
 
 
 def does_more_than_store(body: Any) -> bool:
