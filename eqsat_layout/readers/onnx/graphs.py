@@ -116,6 +116,7 @@ def check_order(graph: Any, known: Iterable[str] = ()) -> None:
 
 
 def _check_weights(graph: Any) -> None:
+    """:class:`EqsatError` for stored tensors that can not be read."""
     for tensor in graph.initializer:
         _check_stored(tensor)
     for tensor in graph.sparse_initializer:
@@ -123,7 +124,7 @@ def _check_weights(graph: Any) -> None:
 
 
 def _check_attributes(node: Any, what: str) -> None:
-    """Tensors in them, and how many results they speak of."""
+    """:class:`EqsatError` for tensors in a node that are none, and for more or fewer results than it says."""
     for attribute in node.attribute:
         if attribute.HasField("sparse_tensor"):
             raise EqsatError(f"{what} holds a sparse tensor, which is not known here")
