@@ -36,6 +36,8 @@ def short_time_fourier_transform(builder: relax.BlockBuilder, inputs: Any, attri
     if len(data.ty.shape) == 2:
         data = emit(relax.op.expand_dims(data, -1))
     batch, length, parts = data.ty.shape.values
+    if isinstance(length, tirx.IntImm) and int(length) < size:
+        raise EqsatError(f"a window of {size} elements is longer than its signal of {int(length)}")
     frames = builder.emit_te(
         lambda x: te.compute(
             (batch, (length - size) // step + 1, size, parts), lambda b, i, k, part: x[b, i * step + k, part], "frames"

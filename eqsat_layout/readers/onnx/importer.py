@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -73,13 +73,12 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
     def _construct_nodes(self, graph: Any) -> None:
         """As TVM's does, which refuses sizes as operands of most ops."""
         read = names_read(graph)
-        used = names_read(SimpleNamespace(node=graph.node, output=()))
         for node in graph.node:
             if node.op_type == "If":
                 super()._construct_nodes(SimpleNamespace(node=[node]))
                 self._nodes.update({name: _of_known_rank(self.bb, self._nodes[name]) for name in node.output})
-                _check_branches(node, [self._nodes[name] for name in node.output if name in used])
                 continue
+            _check_ranks(node, {name: self._nodes[name] for name in node.input if name})
             inputs = onnx_input(self._nodes[name] if name else None for name in node.input)
             attributes = self._parse_attr(node.attribute)
             attributes["tvm_custom"] = {
@@ -271,16 +270,19 @@ def _of_known_rank(builder: tvm.relax.BlockBuilder, value: Any) -> Any:
     return builder.match_cast(value, tvm.relax.TensorType(extents, str(ty.dtype)))
 
 
-def _check_branches(node: Any, made: Sequence[Any]) -> None:
-    """:class:`OnnxNodeError` for a result that others read and that has as many axes as the branch taken says."""
-    for value in made:
+def _check_ranks(node: Any, read: Mapping[str, Any]) -> None:
+    """:class:`OnnxNodeError` for a tensor that has as many axes as the branch taken says, where those must be known."""
+    for name, value in read.items():
         ty = getattr(value, "ty", None)
-        if isinstance(ty, tvm.relax.TensorType) and ty.ndim < 0:
+        if node.op_type not in _OF_ANY_RANK and isinstance(ty, tvm.relax.TensorType) and ty.ndim < 0:
             what = named(str(node.name), str(node.op_type))
             raise OnnxNodeError(
-                f"{what}: its branches give tensors of different ranks, which other nodes read: not done", "If"
+                f"{what} reads {name!r}, which branches give in different ranks: not done", str(node.op_type)
             )
 
+
+_OF_ANY_RANK: Final = ("Identity", "Reshape", "Shape")
+"""What is done without a kernel."""
 
 _AFTER_BRANCHES: Final = "branched"
 """What sizes are called that depend on which branch was taken."""

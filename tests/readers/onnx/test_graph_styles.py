@@ -180,10 +180,12 @@ def test_spectra_of_signals_of_open_length() -> None:
         np.testing.assert_allclose(got[..., 0] + 1j * got[..., 1], np.fft.rfft(frames), atol=1e-5)
     with pytest.raises(InputError, match="too small"):
         session.run(None, {"x": ROWS[:, :3]})
+    with pytest.raises(EqsatError, match="a window of 8 elements is longer than its signal of 3"):
+        eqsat_layout.Session(model_of(nodes, [2, 3], ["y"], constants, 17))  # it made -1 of them, and ran out of memory
 
 
-def test_branches_of_different_ranks_are_refused_by_the_name_of_the_node() -> None:
-    """It said "TVM can't build relax.sum of gv2", which is no node."""
+def branches_of_different_ranks(*after: Any) -> Any:
+    """A model whose ``chosen`` is flat if the sum of x is more than 0, and x if not; ``after`` makes y."""
     helper, node = onnx.helper, onnx.helper.make_node
     float32 = onnx.TensorProto.FLOAT
     flat, whole = (
@@ -193,12 +195,32 @@ def test_branches_of_different_ranks_are_refused_by_the_name_of_the_node() -> No
     nodes = [
         node("ReduceSum", ["x"], ["sum"], keepdims=0),
         node("Greater", ["sum", "zero"], ["is_more"]),
-        node("If", ["is_more"], ["chosen"], name="branch", then_branch=flat, else_branch=whole),
-        node("ReduceMax", ["chosen"], ["y"]),
+        node("If", ["is_more"], ["chosen"], then_branch=flat, else_branch=whole),
+        *after,
     ]
-    model = model_of(nodes, ROWS.shape, ["y"], {"size": np.array([24]), "zero": np.float32(0)}, 17)
-    with pytest.raises(EqsatError, match=r"node 'branch' \(If\): its branches give tensors of different ranks"):
+    constants = {"size": np.array([ROWS.size]), "zero": np.float32(0), "rows": np.array(ROWS.shape)}
+    return model_of(nodes, ROWS.shape, ["y"], constants, 17)
+
+
+def test_branches_of_different_ranks_are_refused_by_the_name_of_who_reads_them() -> None:
+    """It said "TVM can't build relax.sum of gv2", which is no node."""
+    node = onnx.helper.make_node
+    model = branches_of_different_ranks(
+        node("Identity", ["chosen"], ["same"]), node("ReduceMax", ["same"], ["y"], name="most")
+    )
+    with pytest.raises(EqsatError, match=r"node 'most' \(ReduceMax\) reads 'same', which branches give in different"):
         eqsat_layout.Session(model)
+
+
+def test_branches_of_different_ranks_are_brought_to_one() -> None:
+    node = onnx.helper.make_node
+    model = branches_of_different_ranks(
+        node("Identity", ["chosen"], ["same"]), node("Reshape", ["same", "rows"], ["one"]), node("Neg", ["one"], ["y"])
+    )
+    session = eqsat_layout.Session(model, candidates=False)
+    for x in (np.abs(ROWS), -np.abs(ROWS)):
+        (got,) = session.run(None, {"x": x})
+        np.testing.assert_array_equal(got, -x)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,9 @@ from targets.cuda.running import Kernels
 from tvm import tirx
 from tvm.script import tirx as T
 
+from eqsat_layout.errors import Refused
 from eqsat_layout.soundness.programs.check import unscheduled_library
+from eqsat_layout.targets.gpu.kernels import private_buffers
 from eqsat_layout.targets.gpu.kernels.serial import as_it_stands
 
 
@@ -209,6 +211,28 @@ def test_iterations_have_parts_of_a_buffer_that_no_thread_has_room_for(func: Any
     y = np.full(shape, np.nan, "float32")
     Kernels(made).run(x, y, order=2)
     np.testing.assert_array_equal(y, expected.numpy())
+
+
+def test_iterations_share_a_buffer_that_there_is_no_room_for_and_run_one_after_the_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Those of a loop that is marked parallel too: they overwrote each other's elements."""
+    monkeypatch.setattr(private_buffers, "_ROOM", 1 << 11)
+    text = an_accumulator_of_each_row.script().replace("T.sblock_alloc_buffer((1,)", "T.sblock_alloc_buffer((300,)")
+    func = tvm.script.from_source(text.replace("in range(10)", "in T.parallel(10)"))
+    made, _ = as_it_stands(func)
+    x = np.arange(70, dtype="float32").reshape(10, 7)
+    y = np.full_like(x, np.nan)
+    Kernels(made).run(x, y, order=2)
+    np.testing.assert_array_equal(y, x.cumsum(1))
+
+
+def test_buffers_of_another_shape_in_each_iteration_are_refused() -> None:
+    """The host allocated one whose shape hung on the loop's variable, which it does not know."""
+    text = an_accumulator_of_each_row.script()
+    func = tvm.script.from_source(text.replace("T.sblock_alloc_buffer((1,)", "T.sblock_alloc_buffer((row + 300,)"))
+    with pytest.raises(Refused, match="the buffer total, allocated in a loop"):
+        as_it_stands(func)
 
 
 def extents_of(made: Any) -> list[list[int]]:

@@ -48,15 +48,28 @@ def with_parts_of_iterations(statement: Any) -> tuple[list[Any], Any]:
     large = [one for one in nodes_of(statement, tirx.AllocBuffer) if _is_large(one.buffer)]
     if does_more_than_store(statement):
         return [], statement
+    loops_in, names_in = nodes_of(statement, tirx.For), nodes_of(statement, tirx.Bind)
+    inside = [*(one.loop_var for one in loops_in), *(one.var for one in names_in)]
     for one in large:
+        if any(is_one_of(var, inside) for extent in one.buffer.ty.shape for var in nodes_of(extent, tirx.Var)):
+            continue  # each iteration has another shape
         loops = list(independent_loops(statement).loops)
         while loops and _bytes(one.buffer) * math.prod(as_int(loop.extent) or SYMBOL_SIZE for loop in loops) > _ROOM:
-            loops.pop()
+            statement = _in_order(statement, loops.pop())
         shape = [*(loop.extent for loop in loops), *one.buffer.ty.shape]
         parts = tirx.decl_buffer(shape, one.buffer.ty.dtype, one.buffer.name, layout=None)
         statement = _with(statement, one.buffer, parts, [loop.loop_var - loop.min for loop in loops])
         allocations.append(tirx.AllocBuffer(parts))
     return allocations, statement
+
+
+def _in_order(statement: Any, loop: Any) -> Any:
+    """Its iterations share memory from now on, whatever was said of them."""
+
+    def on_loop(one: Any) -> Any:
+        return changed_loop(one, kind=tirx.ForKind.SERIAL) if one.loop_var.same_as(loop.loop_var) else one
+
+    return structural_map(statement, (tirx.For, on_loop))
 
 
 def with_local_buffers(statement: Any) -> Any:
