@@ -55,6 +55,9 @@ _UNEQUAL: Final = (operator.ne, lambda a, b: (a < b) | (a > b))
 _OPS: Final = {kind: pure_op(kind.__name__, "arithmetic that is not to be simplified") for kind in (*_BINARY, tirx.Not)}
 """By the kind of node that they stand for."""
 _KINDS: Final = {str(op.name): kind for kind, op in _OPS.items()}
+_MINUS_ZERO: Final = pure_op("MinusZero", "-0.0, which the simplifier takes for 0.0")
+_WITH_ZEROS: Final = ("float16", "float32", "float64")
+"""Dtypes that are still there where it is revealed."""
 
 
 def survives_simplification(value: Any) -> bool:
@@ -83,8 +86,8 @@ def survives_simplification(value: Any) -> bool:
 
 
 def hide_divisions() -> Any:
-    """A pass that does :func:`hidden` for divisions only: of functions that no schedule has done it for."""
-    return primfunc_pass("HideDivisions", lambda func: func.with_body(_without_trapping_divisions(func.body)))
+    """A pass that does :func:`hidden` for divisions and zeros only: of functions that no schedule has done it for."""
+    return primfunc_pass("HideDivisions", lambda func: func.with_body(_without_known_values(func.body)))
 
 
 def hide_arithmetic() -> Any:
@@ -98,12 +101,17 @@ def reveal_arithmetic(*, llvm: bool = False) -> Any:
 
 
 def hidden(func: Any) -> Any:
-    """``func`` with the arithmetic of stores hidden that do not survive, and divisions by what may be 0."""
+    """``func`` with the arithmetic of stores hidden that do not survive, divisions by what may be 0, and -0.0 beside
+    0.0: of nested pads the simplifier makes one."""
     func = without_idle_rounding(func)
-    return func.with_body(_without_trapping_divisions(structural_map(func.body, (tirx.BufferStore, _hidden_store))))
+    return func.with_body(_without_known_values(structural_map(func.body, (tirx.BufferStore, _hidden_store))))
 
 
-def _without_trapping_divisions(body: Any) -> Any:
+def _without_known_values(body: Any) -> Any:
+    """Without divisions that may trap, and without -0.0 where there is 0.0."""
+    zeros = {math.copysign(1.0, one.value) for one in nodes_of(body, tirx.FloatImm) if one.value == 0.0}
+    if len(zeros) > 1:
+        body = structural_map(body, (tirx.FloatImm, _hidden_zero))
     if not nodes_of(body, *DIVISIONS):
         return body
     trapping = Trapping(body)
@@ -150,6 +158,13 @@ def _hidden_value(node: Any) -> Any:
     return tvm.ir.Call(_OPS[type(node)], done, ret_ty=node.ty)
 
 
+def _hidden_zero(number: Any) -> Any:
+    is_minus = number.value == 0.0 and math.copysign(1.0, number.value) < 0
+    return (
+        tvm.ir.Call(_MINUS_ZERO, [], ret_ty=number.ty) if is_minus and str(number.ty.dtype) in _WITH_ZEROS else number
+    )
+
+
 def _hidden_node(node: Any) -> Any:
     return tvm.ir.Call(_OPS[type(node)], [node.a, node.b], ret_ty=node.ty)
 
@@ -157,7 +172,7 @@ def _hidden_node(node: Any) -> Any:
 def _revealed_call(call: Any) -> Any:
     kind = _KINDS.get(str(getattr(call.op, "name", "")))
     if kind is None:
-        return call
+        return _revealed_zero(call)
     if kind in DIVISIONS:
         return guarded_division_in_c(kind, *call.args)
     if kind in WRAPPING and str(call.ty.dtype).startswith("int"):
@@ -171,7 +186,11 @@ def _revealed_call_for_llvm(call: Any) -> Any:
         return wrapped(kind, *call.args)
     if kind in DIVISIONS:
         return guarded_division(kind, *call.args)
-    return call if kind is None else kind(*_of_one_type(call.args))
+    return _revealed_zero(call) if kind is None else kind(*_of_one_type(call.args))
+
+
+def _revealed_zero(call: Any) -> Any:
+    return tirx.FloatImm(str(call.ty.dtype), -0.0) if call.op.same_as(_MINUS_ZERO) else call
 
 
 def _of_one_type(args: Sequence[Any]) -> Sequence[Any]:

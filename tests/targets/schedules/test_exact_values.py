@@ -11,9 +11,11 @@ import tvm
 from programs import program
 from tvm import relax, tirx
 from tvm.relax import op as R
+from tvm.script import tirx as T
 
 import eqsat_layout
 from eqsat_layout.targets.schedules.exact_values import hidden, revealed, survives_simplification
+from eqsat_layout.tir.structural import nodes_of
 
 FLOATS = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 3e38, -3e38, 1e-40, 2.5, -2.5], "float32")
 INTEGERS = np.array([2**31 - 1, -(2**31), 2**31 - 2, -(2**31) + 1, 0, 1, -1, 2, 3, -7, 46341, 65536], "int32")
@@ -114,6 +116,24 @@ IN_ORDER: dict[str, Build] = {
     "gelu of -inf": lambda b, x: R.nn.gelu_tanh(x),
     "softmax": lambda b, x: R.nn.softmax(x, axis=-1),
 }
+
+
+def test_pads_of_both_zeros_inside_of_one_another_stay_two() -> None:
+    """The simplifier made one condition of both, as if they held one number."""
+
+    @T.prim_func
+    def padded_twice(x: T.Buffer((4,), "float32"), y: T.Buffer((8,), "float32")) -> None:
+        for i in range(8):
+            y[i] = T.if_then_else(
+                i >= 1 and i < 7, T.if_then_else(i >= 2 and i < 6, x[i - 2], T.float32(0.0)), T.float32(-0.0)
+            )
+
+    def zeros(func: Any) -> set[str]:
+        simplified = tirx.transform.StmtSimplify()(tvm.IRModule({"main": func}))["main"]
+        return {repr(one.value) for one in nodes_of(revealed(simplified).body, tirx.FloatImm)}
+
+    assert zeros(hidden(padded_twice)) == {"0.0", "-0.0"}
+    assert len(zeros(padded_twice)) == 1
 
 
 @pytest.mark.parametrize("name", IN_ORDER)
