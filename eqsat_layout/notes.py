@@ -71,10 +71,13 @@ def said_by(error: BaseException) -> str:
 def first_of(text: str) -> str:
     """The first line that says something: rows of carets, under what a compiler points at, say nothing.
 
-    Behind a traceback, as TVM puts it in front of what was raised in a thread, that is the last line.
+    Behind a traceback, as TVM puts it in front of what was raised in a thread, that is the last line. One that ends in
+    a colon says it together with the next.
     """
     lines = [line.strip() for line in plain(text).splitlines() if line.strip(" \t^~-")]
-    return lines[-1 if lines[0].startswith("Traceback (") else 0] if lines else ""
+    if lines and lines[0].startswith("Traceback ("):
+        return lines[-1]
+    return " ".join(lines[: 2 if lines and lines[0].endswith(":") else 1])
 
 
 def plain(text: str) -> str:

@@ -20,6 +20,7 @@ T.int64(2) and T.int64(4) are not equal."""
     [
         ("", "ValueError"),
         ("  ^~~~\nno such op\nat line 3", "ValueError: no such op"),
+        ("The call is wrong:\n  a has 2 axes\nat line 3", "ValueError: The call is wrong: a has 2 axes"),
         (TRACEBACK, "ValueError: literal 128 exceeds int8"),
         (CONSTANT, "ValueError: x has shape [2, n], while a constant has shape [4, 3]. 2 and 4 are not equal."),
     ],

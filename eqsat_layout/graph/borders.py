@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from eqsat_layout.maps import UNDEF, Extent, IndexMap, Padding
+from eqsat_layout.maps import UNDEF, Extent, IndexMap, Padding, keep_exact
 from eqsat_layout.tir.layout_rewrite import LayoutRewrite
 
 
@@ -26,6 +26,9 @@ class Border:
     shape: tuple[Extent, ...]
     widths: Padding
     fill: float | None
+
+    def __post_init__(self) -> None:
+        keep_exact(self)
 
     @property
     def wide_shape(self) -> tuple[Extent, ...]:

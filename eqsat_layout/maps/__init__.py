@@ -3,7 +3,8 @@
 Pure Python and NumPy; imports ``errors`` only, nothing of TVM.
 """
 
-from eqsat_layout.maps.format import GLOBAL, UNDEF, Fill, Format, Padding
+from eqsat_layout.maps.fill import UNDEF, Fill, exact, keep_exact
+from eqsat_layout.maps.format import GLOBAL, Format, Padding
 from eqsat_layout.maps.index_map import Digit, Dims, Extent, IndexMap, extent_product
 from eqsat_layout.maps.layout_name import (
     index_map_from_names,
@@ -26,8 +27,10 @@ __all__ = [
     "Memory",
     "Padding",
     "element_bits",
+    "exact",
     "extent_product",
     "index_map_from_names",
+    "keep_exact",
     "layout_separators",
     "outer_stride",
     "parse_layout_name",

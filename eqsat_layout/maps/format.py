@@ -6,7 +6,6 @@ grouping of the physical axes. Out: the physical shape and bytes, and the laying
 
 from __future__ import annotations
 
-import enum
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eqsat_layout.errors import LayoutError
+from eqsat_layout.maps.fill import UNDEF, Fill, keep_exact
 from eqsat_layout.maps.index_map import Digit, Extent, IndexMap, extent_product
 from eqsat_layout.maps.key import read_key
 
@@ -25,20 +25,7 @@ GLOBAL: Final = "global"
 """The memory scope of an ordinary buffer."""
 
 
-class _Undef(enum.Enum):
-    UNDEF = "?"
-
-    def __repr__(self) -> str:
-        return "?"
-
-
-UNDEF: Final = _Undef.UNDEF
-"""The fill of padding that nothing may rely on."""
-
 T = TypeVar("T")
-
-Fill = float | _Undef | None
-"""What padding holds: a number, :data:`UNDEF`, or ``None`` where there is no padding."""
 
 Padding = tuple[tuple[int, int], ...]
 """Elements added before and after every logical axis."""
@@ -58,6 +45,9 @@ class Format:
     fill: Fill = None
     scope: str = GLOBAL
     separators: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        keep_exact(self)
 
     @staticmethod
     def make(

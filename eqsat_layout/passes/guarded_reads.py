@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import tvm
 from tvm import ir, tirx
+from tvm_ffi import StructuralKey
 
 from eqsat_layout.passes.guarded_writes import is_read, read_variables
 from eqsat_layout.tir.structural import nodes_of, structural_map, with_primfuncs
@@ -20,7 +21,34 @@ _WIDE: Final = "int64"
 
 def guard_reads(mod: tvm.IRModule) -> tvm.IRModule:
     """``mod`` itself is not changed."""
-    return with_primfuncs(mod, lambda _, func: _guarded(func))
+    return with_primfuncs(mod, lambda _, func: _guarded(_with_defined_extents(func)))
+
+
+def _with_defined_extents(func: Any) -> Any:
+    """Loops whose ends are cast from floats run so often as the processor says, also where the float is NaN or too
+    large and LLVM knows that: it takes the cast for anything then, and what follows for a loop without an end."""
+    ends = [end for loop in nodes_of(func.body, tirx.For) for end in (loop.min, loop.extent)]
+    casts = {StructuralKey(cast) for end in ends for cast in nodes_of(end, tirx.Cast) if _is_cut(cast)}
+    if not casts:
+        return func
+
+    def defined(cast: Any) -> Any:
+        return _defined(cast) if _is_cut(cast) and StructuralKey(cast) in casts else cast
+
+    return func.with_body(structural_map(func.body, (tirx.Cast, defined)))
+
+
+def _is_cut(cast: Any) -> bool:
+    """Whether a float becomes a signed integer."""
+    return str(cast.ty.dtype).startswith("int") and "float" in str(cast.value.ty.dtype)
+
+
+def _defined(cast: Any) -> Any:
+    """The cast; of what does not fit the least number, as processors have it."""
+    kind, value = str(cast.ty.dtype), cast.value.astype("float64")
+    end = 2.0 ** (int(tvm.DataType(kind).bits) - 1)
+    fits = tirx.And(value >= tirx.const(-end, "float64"), value < tirx.const(end, "float64"))
+    return tirx.Select(fits, cast, tirx.min_value(kind))
 
 
 def _guarded(func: Any) -> Any:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from eqsat_layout.maps import Digit, Extent, Fill
+from eqsat_layout.maps import Digit, Extent, Fill, exact
 from eqsat_layout.tir.computation import Value
 from eqsat_layout.tir.copy_digits import NotACopyError, known, number_at, size_of
 from eqsat_layout.tir.index_values import values_at
@@ -50,7 +50,7 @@ def guard_of(value: Value) -> Guard | None:
 def _number(value: Value) -> float | int | None:
     if value.op != "const":
         return None
-    return float.fromhex(value.literal) if isinstance(value.literal, str) else value.literal
+    return exact(float.fromhex(value.literal) if isinstance(value.literal, str) else value.literal)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eqsat_layout.errors import LayoutError
-from eqsat_layout.maps import GLOBAL, UNDEF, Extent, Fill, Format, IndexMap, Padding
+from eqsat_layout.maps import GLOBAL, UNDEF, Extent, Fill, Format, IndexMap, Padding, keep_exact
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,9 @@ class LayoutRewrite:
     pack: IndexMap
     source: Place = FLAT_PLACE
     target: Place = FLAT_PLACE
+
+    def __post_init__(self) -> None:
+        keep_exact(self)
 
     @staticmethod
     def make(

@@ -87,6 +87,14 @@ def nodes_of(node: Any, *kinds: Any) -> list[Any]:
     return found
 
 
+def let_values(body: Any) -> dict[Any, Any]:
+    """What each name that is bound in ``body`` stands for, without such names."""
+    found: dict[Any, Any] = {}
+    for one in nodes_of(body, tirx.Bind):
+        found[one.var] = substitute(one.value, found)
+    return found
+
+
 def walk(node: Any, *rules: tuple[Any, Callable[[Any], None]]) -> None:
     """The rules' callbacks called with the nodes of their types inside of ``node``, each after those inside of it."""
     _WALK(node, _by_type(rules), [], _POST_ORDER)

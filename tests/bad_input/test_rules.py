@@ -140,7 +140,7 @@ def test_rules_without_end_are_stopped(tmp_path: Path) -> None:
     paths = [str(Path(__file__).parents[1]), environment.get("PYTHONPATH", "")]
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     command = [sys.executable, __file__, str(tmp_path)]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, env=environment)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=4 * SECONDS, env=environment)
     assert result.returncode == 0, result.stderr[-3000:]
     assert result.stdout.splitlines() == [row.name for row in HANGING_ROWS]
 

@@ -94,3 +94,12 @@ class Plain:
 
 def test_known_indices_stay() -> None:
     assert structural_equal(guard_reads(Plain), Plain)
+
+
+@pytest.mark.parametrize("scale", [float("nan"), 3e38])
+def test_loops_whose_ends_are_no_numbers_have_an_end(scale: float) -> None:
+    """LLVM took the end of a loop for anything where a float that it knew to be NaN was cast: the process died."""
+    boxes = relax.const(np.zeros((1, 5), "float32"))
+    image = np.ones((2, 3, 4, 4), "float32")
+    got = run(lambda b, x: R.vision.roi_align(x, boxes, (1, 1), scale, 0, False, "NCHW"), image)
+    assert got.shape == (1, 3, 1, 1)

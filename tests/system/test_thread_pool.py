@@ -40,6 +40,13 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return library
 
 
+def test_it_is_compiled_once_in_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was for every library, which took longer than to link it."""
+    first = executable._thread_pool_in(tmp_path).read_bytes()
+    monkeypatch.setattr(executable.subprocess, "run", None)
+    assert executable._thread_pool_in(tmp_path).read_bytes() == first
+
+
 def begun(pool: Any, task: Callable[[int, int], int], tasks: int = 0) -> int:
     """What a loop gives whose body is ``task``, of a number and how many there are."""
     return int(pool.eqsat_layout_launch(LOOP(lambda i, env, _: task(i, env.contents.tasks)), None, tasks))

@@ -86,7 +86,9 @@ def test_each_of_the_sizes_is_a_graph_of_its_own() -> None:
 
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
 def test_an_input_that_is_a_result_too(target: Any) -> None:
-    device = running(eqsat_layout.compile(convolved(result_first=True), target, shapes=RANGES))
+    device = running(
+        eqsat_layout.compile(convolved(result_first=True), target, shapes={"x": (range(2, 4), None, 6, None)})
+    )
     for n in (2, 3):
         x = np.full((n, 16, 6, 6), n, "float32")
         same, made = device(x)

@@ -96,11 +96,7 @@ def check_order(graph: Any, known: Iterable[str] = ()) -> None:
     """:class:`EqsatError` unless each node reads what is made before it, and no name is made twice in a graph."""
     own = {*(tensor.name for tensor in graph.initializer), *(value.name for value in graph.input)}
     made = {"", *known, *own}
-    for tensor in graph.initializer:
-        _check_stored(tensor)
-    sparse = [tensor.values.name for tensor in graph.sparse_initializer]
-    if sparse:
-        raise EqsatError(f"tensor {sparse[0]!r} is sparse, which is not known here")
+    _check_weights(graph)
     for node in graph.node:
         what = named(node.name, node.op_type)
         for name in node.input:
@@ -108,16 +104,7 @@ def check_order(graph: Any, known: Iterable[str] = ()) -> None:
                 raise EqsatError(f"{what} reads {name!r}, which nothing makes before it")
         for inner in graphs_of(node):
             check_order(inner, made)
-        if any(attribute.HasField("sparse_tensor") for attribute in node.attribute):
-            raise EqsatError(f"{what} holds a sparse tensor, which is not known here")
-        for attribute in node.attribute:
-            for tensor in ([attribute.t] if attribute.HasField("t") else []) + list(attribute.tensors):
-                _check_stored(tensor)
-        if len(node.output) > MOST_RESULTS:
-            raise EqsatError(f"{what} has {len(node.output)} results, more than {MOST_RESULTS}")
-        said = next((int(attribute.i) for attribute in node.attribute if attribute.name == "num_outputs"), None)
-        if said not in (None, len(node.output)):  # ONNX's own inference makes as many as it says
-            raise EqsatError(f"{what} says num_outputs={said}, and has {len(node.output)} results")
+        _check_attributes(node, what)
         for name in filter(None, node.output):
             if name in own:
                 raise EqsatError(f"{what} makes {name!r}, which is made already")
@@ -126,6 +113,28 @@ def check_order(graph: Any, known: Iterable[str] = ()) -> None:
     for value in graph.output:
         if value.name not in made:
             raise EqsatError(f"the result {value.name!r} is made by no node")
+
+
+def _check_weights(graph: Any) -> None:
+    """:class:`EqsatError` for stored tensors that can not be read."""
+    for tensor in graph.initializer:
+        _check_stored(tensor)
+    for tensor in graph.sparse_initializer:
+        raise EqsatError(f"tensor {tensor.values.name!r} is sparse, which is not known here")
+
+
+def _check_attributes(node: Any, what: str) -> None:
+    """:class:`EqsatError` for tensors in a node that are none, and for more or fewer results than it says."""
+    for attribute in node.attribute:
+        if attribute.HasField("sparse_tensor"):
+            raise EqsatError(f"{what} holds a sparse tensor, which is not known here")
+        for tensor in ([attribute.t] if attribute.HasField("t") else []) + list(attribute.tensors):
+            _check_stored(tensor)
+    if len(node.output) > MOST_RESULTS:
+        raise EqsatError(f"{what} has {len(node.output)} results, more than {MOST_RESULTS}")
+    said = next((int(attribute.i) for attribute in node.attribute if attribute.name == "num_outputs"), None)
+    if said not in (None, len(node.output)):  # ONNX's own inference makes as many as it says
+        raise EqsatError(f"{what} says num_outputs={said}, and has {len(node.output)} results")
 
 
 def _check_stored(tensor: Any) -> None:

@@ -5,6 +5,7 @@ In: a node's inputs and attributes. Out: its results, in Relax.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -28,10 +29,16 @@ def converted(builder: relax.BlockBuilder, kind: str, inputs: Any, attributes: d
         x, *firsts = (None if one is None else _turned(builder, one) for one in (x, *firsts))
     reversals = _reversals(kind, attributes)
     activations = _activations(kind, attributes, len(reversals))
-    steps, batch, _ = x.ty.shape.values
+    steps, batch, wide = x.ty.shape.values
     lengths = None if _is_whole(given[4], steps) else given[4]
     hidden, dtype = int(recurrent.ty.shape.values[2]), str(x.ty.dtype)
-    gates = _GATES[kind] * hidden
+    gates, count = _GATES[kind] * hidden, len(reversals)
+    _check(kind, "weights", given[1], (count, gates, wide))
+    _check(kind, "recurrent weights", recurrent, (count, gates, hidden))
+    _check(kind, "biases", given[3], (count, 2 * gates))
+    _check(kind, "peepholes", given[7], (count, 3 * hidden))
+    for name, first in zip(("first states", "first cells"), firsts, strict=True):
+        _check(kind, name, first, (count, batch, hidden))
     sides: list[list[Any]] = []
     for side, is_reverse in enumerate(reversals):
         weights, own = (_side(builder, one, side) for one in given[1:3])
@@ -55,6 +62,16 @@ def converted(builder: relax.BlockBuilder, kind: str, inputs: Any, attributes: d
             *(_turned(builder, one) for one in whole[1:]),
         ]
     return relax.Tuple(whole)
+
+
+def _check(kind: str, name: str, given: Any, extents: Sequence[Any]) -> None:
+    """:class:`EqsatError` for an operand of other extents, as far as they are numbers: ONNX does not look at them."""
+    own = () if given is None else tuple(given.ty.shape.values)
+    both = [*zip(own, extents, strict=False)]
+    known = [(int(a), int(b)) for a, b in both if all(isinstance(one, int | tirx.IntImm) for one in (a, b))]
+    if given is not None and (len(own) != len(extents) or any(a != b for a, b in known)):
+        shapes = [f"[{', '.join(map(str, shape))}]" for shape in (extents, own)]
+        raise EqsatError(f"the {name} of the {kind} are {shapes[1]}, not {shapes[0]}")
 
 
 def _turned(builder: relax.BlockBuilder, value: Any) -> Any:

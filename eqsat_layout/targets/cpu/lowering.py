@@ -20,6 +20,7 @@ from eqsat_layout.passes.guarded_divisions import guard_divisions_by_sizes
 from eqsat_layout.passes.index_bits import indices_in_bits
 from eqsat_layout.passes.let_narrow_floats import with_let_values
 from eqsat_layout.passes.let_vectors import round_in_vectors, serialise_let_vectors
+from eqsat_layout.passes.parallel_updates import order_updates
 from eqsat_layout.passes.reduction_inits import init_empty_loops
 from eqsat_layout.passes.rounding import round_by_arithmetic
 from eqsat_layout.passes.unique_lets import with_unique_lets
@@ -64,6 +65,7 @@ def _passes() -> list[Any]:
         s_tir.transform.StmtSimplify(),
         s_tir.transform.AnnotateIrregularLoop(),  # loops that are left early: those are not to be unrolled
         s_tir.transform.LowerOpaqueBlock(),
+        order_updates(),
         # flat memory, types that the CPU has
         dividends_that_count_up(),
         with_unique_lets(),  # before TVM looks at what the names stand for

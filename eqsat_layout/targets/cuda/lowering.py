@@ -135,7 +135,6 @@ def _passes(*, is_scheduled: bool) -> Sequence[Any]:
     ]
     statements = [
         tirx.transform.UnrollLoop(),
-        s_tir.transform.RenormalizeSplitPattern(),
         tirx.transform.StmtSimplify(),
         tirx.transform.RemoveNoOp(),
         s_tir.transform.RewriteUnsafeSelect(),

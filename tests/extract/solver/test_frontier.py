@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from effort import tries
 from extract.solver.small_problems import brute_force, problems, seeded_problem
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -45,19 +46,19 @@ def check_optimal(problem: Problem) -> None:
     assert cost_of(problem, found.made, found.source) == pytest.approx(found.cost, abs=TINY)
 
 
-@settings(max_examples=150)
+@settings(max_examples=tries(150))
 @given(problems(cyclic=False))
 def test_acyclic_problems_are_solved_to_the_optimum(problem: Problem) -> None:
     check_optimal(problem)
 
 
-@settings(max_examples=150)
+@settings(max_examples=tries(150))
 @given(problems(cyclic=True))
 def test_cyclic_problems_are_solved_to_the_optimum(problem: Problem) -> None:
     check_optimal(problem)
 
 
-@settings(max_examples=100)
+@settings(max_examples=tries(100))
 @given(problems(cyclic=True), st.integers(1, 5))
 def test_few_states_still_give_a_solution_and_a_true_bound(problem: Problem, most: int) -> None:
     truth = brute_force(problem)
@@ -69,7 +70,7 @@ def test_few_states_still_give_a_solution_and_a_true_bound(problem: Problem, mos
     assert cost_of(problem, found.made, found.source) == pytest.approx(found.cost, abs=TINY)
 
 
-@settings(max_examples=150)
+@settings(max_examples=tries(150))
 @given(problems(cyclic=True), st.integers(1, 4))
 def test_the_weakened_sweep_alone_is_a_bound_and_the_beam_a_solution(problem: Problem, few: int) -> None:
     truth = brute_force(problem)
@@ -189,7 +190,7 @@ def test_presolve_does_not_lose_the_optimum() -> None:
     assert (found.cost, found.lower_bound) == (pytest.approx(5.0), pytest.approx(5.0))
 
 
-@settings(max_examples=60)
+@settings(max_examples=tries(60))
 @given(problems(cyclic=True))
 def test_the_integer_program_agrees(problem: Problem) -> None:
     truth = brute_force(problem)
@@ -201,7 +202,7 @@ def test_the_integer_program_agrees(problem: Problem) -> None:
     assert found.lower_bound <= truth + 1e-7
 
 
-@settings(max_examples=60)
+@settings(max_examples=tries(60))
 @given(problems(cyclic=False))
 def test_the_greedy_solver_is_feasible_and_its_bound_holds(problem: Problem) -> None:
     truth = brute_force(problem)

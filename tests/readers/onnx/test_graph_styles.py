@@ -245,3 +245,18 @@ def test_text_is_refused_by_that_name(operand: str, said: str) -> None:
     model = model_of(nodes, ROWS.shape, ["y"], {"text": np.array(["a"], object)} if operand == "text" else {}, 17)
     with pytest.raises(EqsatError, match=said):
         eqsat_layout.Session(model)
+
+
+def test_states_that_do_not_fit_a_recurrent_layer_are_refused_by_the_name_of_the_node() -> None:
+    """torch's newer exporter forgets the projection of an ``nn.LSTM``: "Operator-specific validation identified"."""
+    node = onnx.helper.make_node
+    nodes = [
+        node("Unsqueeze", ["x", "one"], ["steps"]),
+        node("LSTM", ["steps", "w", "r", "", "", "h", "c"], ["y"], name="layer", hidden_size=3),
+    ]
+    shapes = {"w": (1, 12, 6), "r": (1, 12, 3), "h": (1, 1, 3), "c": (1, 1, 4)}
+    constants = {name: np.zeros(shape, "float32") for name, shape in shapes.items()} | {"one": np.array([1])}
+    with pytest.raises(
+        EqsatError, match=r"node 'layer' \(LSTM\): the first cells of the LSTM are \[1, 1, 4\], not \[1, 1, 3\]"
+    ):
+        eqsat_layout.Session(model_of(nodes, ROWS.shape, ["y"], constants, 17))

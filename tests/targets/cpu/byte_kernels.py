@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import tvm
+from targets.machines import built
 from tvm import te, tirx, topi
 
-from eqsat_layout.targets.cpu.build import build_scheduled
 from eqsat_layout.targets.cpu.target import make_target
 
 HERE = make_target(None, True)
@@ -63,5 +63,5 @@ def operands(func: Any, seed: int = 0) -> list[Any]:
 
 def ran(func: Any, arrays: list[Any]) -> Any:
     tensors = [tvm.runtime.tensor(array) for array in arrays]
-    build_scheduled(tvm.IRModule({"k": func.with_attr("global_symbol", "k")}), HERE.tvm)["k"](*tensors)
+    built(tvm.IRModule({"k": func.with_attr("global_symbol", "k")}))["k"](*tensors)
     return tensors[-1].numpy()

@@ -18,13 +18,11 @@ from eqsat_layout.errors import EqsatError, Refused
 from eqsat_layout.graph.legalize import legalize
 from eqsat_layout.notes import Notes
 from eqsat_layout.passes.fuse import fuse
-from eqsat_layout.targets.cpu.build import build_scheduled
 from eqsat_layout.targets.cpu.chains.join_calls import join_chains
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.schedule import schedule_module
 from eqsat_layout.targets.cpu.single.families.family import Family
 from eqsat_layout.targets.cpu.single.families.registry import FAMILIES
-from eqsat_layout.targets.cpu.target import normalize_target
 from eqsat_layout.tir.structural import nodes_of, structural_map
 
 ZERO = tirx.const(0.0, "float32")
@@ -221,7 +219,7 @@ def test_equal_elements_keep_their_order():
     notes = Notes()
     scheduled = schedule_module(builder.get(), AVX2, notes)
     given = np.random.default_rng(0).integers(0, 3, (10, 64)).astype("float32")
-    machine = relax.VirtualMachine(build_scheduled(scheduled, normalize_target()), tvm.cpu())
+    machine = relax.VirtualMachine(built(scheduled), tvm.cpu())
     where, most = machine["main"](tvm.runtime.tensor(given))
     np.testing.assert_array_equal(where.numpy(), given.argmax(1))
     np.testing.assert_array_equal(most.numpy(), given.max(1))
@@ -289,7 +287,7 @@ def test_a_kernel_that_calls_a_library_stays_as_it_is_and_is_right(make_module):
     (note,) = notes
     assert note.endswith(" is not scheduled: it calls a library")
     x = np.random.default_rng(0).standard_normal((64, 33)).astype("float32")
-    machine = relax.VirtualMachine(build_scheduled(scheduled, normalize_target()), tvm.cpu())
+    machine = relax.VirtualMachine(built(scheduled), tvm.cpu())
     values, places = (part.numpy() for part in machine["main"](tvm.runtime.tensor(x)))
     np.testing.assert_array_equal(values, np.median(x, axis=1))
     np.testing.assert_array_equal(x[np.arange(64), places], values)

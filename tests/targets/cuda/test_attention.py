@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from effort import IS_LONG, but_for, tries
+from effort import IS_LONG, but_for, some, tries
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from targets.cuda.running import (
@@ -231,7 +231,7 @@ def test_plans_fit_and_the_first_one_is_for_the_size() -> None:
 def test_machine_code_spills_nothing(dtype: str, size: int) -> None:
     func, machine = of_arithmetic(Case(rows=384, keys=384, size=size, batch=8, heads=12, mask="bk"), dtype)
     found = tiles_of(attention_of(func), machine)
-    for tiles in (found[0], max(found, key=lambda one: (one.registers, one.plan.stages))):
+    for tiles in some([max(found, key=lambda one: (one.registers, one.plan.stages)), found[0]]):
         (source,) = Kernels(attention_kernel_of(tiles)).sources.values()
         (facts,) = machine_code(source, "sm_90").kernels.values()
         assert facts.spilled_bytes == 0

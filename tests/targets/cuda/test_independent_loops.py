@@ -144,6 +144,16 @@ def two_to_a_place(x: T.Buffer((70,), "float32"), y: T.Buffer((70,), "float32"))
             y[i // 2] = y[i // 2] * T.float32(2) + x[i]
 
 
+@T.prim_func(s_tir=True)
+def updates_that_are_marked_parallel(x: T.Buffer((70,), "float32"), y: T.Buffer((70,), "float32")) -> None:
+    """As TVM writes ``index_put``; some are of one place."""
+    with T.sblock("y"):
+        for i in T.parallel(70):
+            y[i] = T.float32(0)
+        for i in T.parallel(70):
+            y[T.Cast("int32", x[i])] = y[T.Cast("int32", x[i])] + T.Cast("float32", i)
+
+
 CASES: dict[str, tuple[Any, list[bool]]] = {
     "backwards": (backwards, [True]),
     "a flat index": (by_flat_index, [True]),
@@ -157,6 +167,7 @@ CASES: dict[str, tuple[Any, list[bool]]] = {
     "places that are read": (to_places, [True, True]),
     "places up to a bound": (to_bounded_places, [True, False]),
     "rows whose places are read": (rows_to_places, [True, True]),
+    "updates that are marked parallel": (updates_that_are_marked_parallel, [True, True]),
     "two iterations for a place": (two_to_a_place, [True, True]),
 }
 """Functions, and whether each of their launches has several threads."""

@@ -16,10 +16,10 @@ import tvm_ffi
 from tvm import tirx
 
 from eqsat_layout.errors import Refused
-from eqsat_layout.targets.gpu.kernels.independent_loops import does_more_than_store, let_values
+from eqsat_layout.targets.gpu.kernels.independent_loops import APART, does_more_than_store
 from eqsat_layout.targets.schedules.accesses import as_int
 from eqsat_layout.tir.blocks import sequence
-from eqsat_layout.tir.structural import changed_loop, is_one_of, nodes_of, structural_map, substitute
+from eqsat_layout.tir.structural import changed_loop, is_one_of, let_values, nodes_of, structural_map, substitute
 
 _MOST: Final = 1 << 16
 """Iterations of which each looking at all before it takes less time than one after the other (assumed)."""
@@ -63,9 +63,8 @@ def counted_places(loop: Any) -> list[Any]:
     is_kept = substitute(body.condition, {loop.loop_var: earlier})
     before = tirx.For(earlier, loop.min, loop.loop_var - loop.min, _SERIAL, tirx.IfThenElse(is_kept, one_more, None))
     counting = [tirx.AllocBuffer(number), tirx.BufferStore(number, counter, [0]), before, placed]
-    at_once = changed_loop(
-        loop, kind=tirx.ForKind.PARALLEL, body=tirx.IfThenElse(body.condition, tirx.SeqStmt(counting), None)
-    )
+    own = tirx.IfThenElse(body.condition, tirx.SeqStmt(counting), None)
+    at_once = changed_loop(loop, kind=tirx.ForKind.PARALLEL, annotations={APART: True}, body=own)
     turn = tirx.Var(loop.loop_var.name, loop.loop_var.ty.dtype)
     counted = tirx.IfThenElse(substitute(body.condition, {loop.loop_var: turn}), last, None)
     return [at_once, changed_loop(loop, loop_var=turn, kind=_SERIAL, body=counted)]

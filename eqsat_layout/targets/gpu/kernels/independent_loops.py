@@ -1,7 +1,9 @@
 """Loops whose iterations are independent, so that they may run as work items.
 
-In: a statement without blocks. Out: its outer loops that are independent: those marked parallel, and those whose
-variable every access to a written buffer depends on in such a way that no two iterations touch one element.
+In: a statement without blocks. Out: its outer loops that are independent: those whose variable every access to a
+written buffer depends on in such a way that no two iterations touch one element, and those marked parallel, unless it
+is data that say which elements are touched: TVM marks updates so that may meet. What is known to be apart all the same
+has :data:`APART`.
 """
 
 from __future__ import annotations
@@ -15,8 +17,10 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from eqsat_layout.tir.structural import is_one_of, nodes_of, substitute
+from eqsat_layout.tir.structural import is_one_of, let_values, nodes_of, substitute
 
+APART: Final = "eqsat_layout.apart"
+"""Annotation of a loop."""
 _BY_ADDRESS: Final = ("address_of", "tvm_access_ptr", "buffer_data", "call_extern", "call_packed")
 """Calls that may touch memory beside loads and stores."""
 _LEAVING: Final = ("break_loop", "continue_loop", "thread_return", "ret")
@@ -43,7 +47,11 @@ def independent_loops(statement: Any) -> IndependentLoops:
     free = [
         loop
         for loop in chain
-        if _is_known_before(loop, chain) and (loop in said or (accesses is not None and accesses.follow(loop)))
+        if _is_known_before(loop, chain)
+        and (
+            (accesses is not None and accesses.follow(loop))
+            or (loop in said and (APART in loop.annotations or accesses is None or not accesses.hang_on_data))
+        )
     ]
     for loop in reversed([loop for loop in chain if loop not in free]):
         inner = tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, inner)
@@ -89,6 +97,12 @@ class _Accesses:
         )
         return _Accesses(simple, analyzer, tuple(loop.loop_var for loop in loops))
 
+    @property
+    def hang_on_data(self) -> bool:
+        """Some element is touched at a place that is read from memory."""
+        places = (index for accesses in self.indices for one in accesses for index in one)
+        return any(nodes_of(place, tvm.ir.TensorLoad) for place in places)
+
     def follow(self, loop: Any) -> bool:
         """Two iterations of the loop touch no common element of what is written, whatever other loops do."""
         var = loop.loop_var
@@ -122,14 +136,6 @@ def analyzer_of(loops: Sequence[Any]) -> Any:
     for loop in loops:
         analyzer.bind(loop.loop_var, tvm.ir.Range.from_min_extent(loop.min, loop.extent))
     return analyzer
-
-
-def let_values(body: Any) -> dict[Any, Any]:
-    """What each name that is bound in ``body`` stands for, without such names."""
-    found: dict[Any, Any] = {}
-    for one in nodes_of(body, tirx.Bind):
-        found[one.var] = substitute(one.value, found)
-    return found
 
 
 def does_more_than_store(body: Any) -> bool:

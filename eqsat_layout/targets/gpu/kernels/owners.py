@@ -21,11 +21,10 @@ from eqsat_layout.targets.gpu.kernels.independent_loops import (
     IndependentLoops,
     analyzer_of,
     does_more_than_store,
-    let_values,
 )
 from eqsat_layout.targets.schedules.accesses import as_int
 from eqsat_layout.tir.computation import SYMBOL_SIZE
-from eqsat_layout.tir.structural import nodes_of, structural_map, substitute
+from eqsat_layout.tir.structural import let_values, nodes_of, structural_map, substitute
 
 _FEW: Final = 1024
 """Work items that leave a device idle (assumed)."""

@@ -20,10 +20,10 @@ import tvm_ffi
 from tvm import tirx
 
 from eqsat_layout.errors import Refused
-from eqsat_layout.targets.gpu.kernels.independent_loops import analyzer_of, does_more_than_store, let_values
+from eqsat_layout.targets.gpu.kernels.independent_loops import analyzer_of, does_more_than_store
 from eqsat_layout.targets.schedules.accesses import as_int
 from eqsat_layout.tir.blocks import sequence
-from eqsat_layout.tir.structural import changed_loop, is_one_of, nodes_of, substitute
+from eqsat_layout.tir.structural import changed_loop, is_one_of, let_values, nodes_of, substitute
 
 MOST_ITEMS: Final = 128
 """Work items of a group: what meets at a barrier (assumed)."""

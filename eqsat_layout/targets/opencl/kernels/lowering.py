@@ -131,7 +131,6 @@ def _passes(target: tvm.target.Target) -> list[Any]:
         tirx.transform.VectorizeLoop(),
         _checked_stores,
         tirx.transform.UnrollLoop(),
-        s_tir.transform.RenormalizeSplitPattern(),
         tirx.transform.StmtSimplify(),
         tirx.transform.RemoveNoOp(),
         s_tir.transform.RewriteUnsafeSelect(),

@@ -11,7 +11,7 @@ import tvm
 from effort import tries
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from targets.machines import AMX
+from targets.machines import AMX, built
 from tvm import relax, te, tirx
 
 from eqsat_layout.notes import Notes
@@ -21,7 +21,6 @@ from eqsat_layout.targets.cpu.amx import selection as split_products
 from eqsat_layout.targets.cpu.amx.bfloat16_parts import PARTS, part
 from eqsat_layout.targets.cpu.amx.selection import split_product
 from eqsat_layout.targets.cpu.amx.tile_plan import TilePlan, plan_tiles
-from eqsat_layout.targets.cpu.build import build_scheduled
 from eqsat_layout.targets.cpu.machine import machine_of
 from eqsat_layout.targets.cpu.places.box import Box, in_boxes
 from eqsat_layout.targets.cpu.schedule import schedule_module, schedule_primfunc
@@ -50,7 +49,7 @@ def run(func, arrays):
     shape = [int(extent) for extent in func.params[-1].shape]
     scheduled = schedule_module(tvm.IRModule({"main": func.with_attr("global_symbol", "main")}), machine_here())
     result = tvm.runtime.tensor(np.full(shape, np.nan, "float32"))
-    build_scheduled(scheduled, normalize_target())["main"](*map(tvm.runtime.tensor, arrays), result)
+    built(scheduled)["main"](*map(tvm.runtime.tensor, arrays), result)
     return result.numpy()
 
 
@@ -160,7 +159,7 @@ def test_a_convolution_with_its_epilogue_is_right(always, stride, dilation, wind
     plain = schedule_primfunc(func, dataclasses.replace(machine_here(), matrix_unit=False))
     expected = tvm.runtime.tensor(np.zeros(shapes[-1], "float32"))
     module = tvm.IRModule({"main": plain.with_attr("global_symbol", "main")})
-    build_scheduled(module, normalize_target())["main"](*map(tvm.runtime.tensor, arrays), expected)
+    built(module)["main"](*map(tvm.runtime.tensor, arrays), expected)
     np.testing.assert_allclose(got, expected.numpy(), rtol=0, atol=2e-4)
 
 

@@ -16,11 +16,9 @@ from tvm import relax
 from eqsat_layout.graph.legalize import legalize
 from eqsat_layout.notes import Notes
 from eqsat_layout.passes.fuse import fuse
-from eqsat_layout.targets.cpu.build import build_scheduled
 from eqsat_layout.targets.cpu.chains.join_calls import join_chains
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.schedule import schedule_module
-from eqsat_layout.targets.cpu.target import normalize_target
 from eqsat_layout.targets.schedules.inlining import inline_producers
 from eqsat_layout.targets.schedules.stages import new_schedule, stages_of
 
@@ -148,9 +146,7 @@ def test_values_that_two_tiles_hold_are_added_once(
     queries, keys, values = arrays(*shapes)
     values[:, LONG - 2] = np.inf
     values[:, 3] = 0
-    got = run(
-        build_scheduled(schedule_module(join_chains(mod, AVX512), AVX512), normalize_target()), queries, keys, values
-    )
+    got = run(built(schedule_module(join_chains(mod, AVX512), AVX512)), queries, keys, values)
     assert np.isposinf(got).all()
     np.testing.assert_array_equal(got, unscheduled(mod, queries, keys, values))
 

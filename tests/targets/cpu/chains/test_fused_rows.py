@@ -11,15 +11,13 @@ import tvm
 from effort import tries
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from targets.machines import AVX512
+from targets.machines import AVX512, built
 from tvm import relax, te, tirx
 
 from eqsat_layout.graph.legalize import legalize
-from eqsat_layout.targets.cpu.build import build_scheduled
 from eqsat_layout.targets.cpu.model.chain import row_axes
 from eqsat_layout.targets.cpu.schedule import schedule_primfunc
 from eqsat_layout.targets.cpu.single.whole_vectors import in_whole_vectors
-from eqsat_layout.targets.cpu.target import normalize_target
 from eqsat_layout.targets.schedules.fuse_rows import fuse_axes
 from eqsat_layout.targets.schedules.stages import new_schedule, stages_of
 
@@ -63,7 +61,7 @@ def expected(x):
 
 def run(func, x):
     scheduled = schedule_primfunc(func.with_attr("global_symbol", "main"), AVX512)
-    library = build_scheduled(tvm.IRModule({"main": scheduled}), normalize_target())
+    library = built(tvm.IRModule({"main": scheduled}))
     result = tvm.runtime.tensor(np.full(x.shape, np.nan, "float32"))
     library["main"](tvm.runtime.tensor(x), result)
     return scheduled, result.numpy()
@@ -164,7 +162,7 @@ def test_a_stage_reads_two_sums_of_one_shape(rows, width):
         builder.emit_func_output(builder.emit(relax.op.nn.layer_norm(*params, axes=[-1], epsilon=1e-6)))
     (func,) = [f for f in legalize(builder.get()).functions.values() if isinstance(f, tirx.PrimFunc)]
     scheduled = schedule_primfunc(func.with_attr("global_symbol", "main"), replace(AVX512, cores=1))
-    library = build_scheduled(tvm.IRModule({"main": scheduled}), normalize_target())
+    library = built(tvm.IRModule({"main": scheduled}))
     array = np.random.default_rng(0).standard_normal((rows, width)).astype("float32")
     got = tvm.runtime.tensor(np.zeros_like(array))
     given = array, np.ones(width, "float32"), np.zeros(width, "float32")
@@ -186,6 +184,6 @@ def test_sums_of_rows_of_any_length_are_in_vectors(length, reduce):
     assert "_rf" in done.script(), "partial results in lanes"
     data = np.random.default_rng(0).integers(-9, 9, (24, length)).astype("float32")
     got = tvm.runtime.tensor(np.zeros((24, 1), "float32"))
-    build_scheduled(tvm.IRModule({"main": done}), normalize_target())["main"](tvm.runtime.tensor(data), got)
+    built(tvm.IRModule({"main": done}))["main"](tvm.runtime.tensor(data), got)
     wanted = {"sum": data.sum, "max": data.max, "mean": data.mean}[reduce.__name__](1, keepdims=True)
     np.testing.assert_allclose(got.numpy(), wanted, rtol=1e-6)

@@ -10,15 +10,13 @@ import tvm
 from effort import tries
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from targets.machines import AVX2
+from targets.machines import AVX2, built
 from tvm import te, topi
 
 from eqsat_layout.errors import Refused
-from eqsat_layout.targets.cpu.build import build_scheduled
 from eqsat_layout.targets.cpu.places.box import Box, in_boxes
 from eqsat_layout.targets.cpu.places.planes import planes_as_rows
 from eqsat_layout.targets.cpu.schedule import schedule_primfunc
-from eqsat_layout.targets.cpu.target import normalize_target
 from eqsat_layout.targets.schedules.stages import new_schedule, stages_of
 
 
@@ -41,7 +39,7 @@ def ran(func: Any, seed: int = 0) -> Any:
     rng = np.random.default_rng(seed)
     shapes = [[int(extent) for extent in param.ty.shape] for param in func.params]
     arrays = [tvm.runtime.tensor(rng.standard_normal(shape, dtype="float32")) for shape in shapes]
-    build_scheduled(tvm.IRModule({"k": func.with_attr("global_symbol", "k")}), normalize_target())["k"](*arrays)
+    built(tvm.IRModule({"k": func.with_attr("global_symbol", "k")}))["k"](*arrays)
     return arrays[-1].numpy()
 
 

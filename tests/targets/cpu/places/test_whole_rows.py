@@ -11,11 +11,11 @@ import tvm
 from effort import tries
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from targets.machines import built
 from tvm import te, tirx
 from tvm.script import tirx as T
 
 from eqsat_layout.errors import Refused
-from eqsat_layout.targets.cpu.build import build_scheduled
 from eqsat_layout.targets.cpu.places.whole_rows import whole_rows
 from eqsat_layout.targets.cpu.schedule import schedule_primfunc
 from eqsat_layout.targets.cpu.target import make_target
@@ -65,7 +65,7 @@ def checked(scheduled: Any, arrays: list[np.ndarray], *, costly: bool = False) -
     whole.copyfrom(np.full(whole.shape, _SENTINEL, "float32"))
     memory = np.from_dlpack(whole)
     out = memory[: rows * columns].reshape(rows, columns)
-    kernel = build_scheduled(tvm.IRModule({"k": scheduled.with_attr("global_symbol", "k")}), HERE.tvm)["k"]
+    kernel = built(tvm.IRModule({"k": scheduled.with_attr("global_symbol", "k")}))["k"]
     kernel(*map(tvm.runtime.tensor, arrays), tvm.runtime.from_dlpack(out))
     np.testing.assert_allclose(out, expected(arrays, costly=costly), rtol=2e-4, atol=2e-4)
     assert (memory[rows * columns :] == _SENTINEL).all()
@@ -139,7 +139,7 @@ def test_nothing_is_stored_behind_results_of_bfloat16(columns: int) -> None:
     part = te.compute((rows, columns), lambda i, j: te.tanh(sums[i, j]).astype("bfloat16"), name="part")
     func = te.create_prim_func([data, weights, part], index_dtype_override="int64").with_attr("global_symbol", "k")
     scheduled = schedule_primfunc(func, replace(HERE.machine, matrix_unit=False, cores=1))
-    kernel = build_scheduled(tvm.IRModule({"k": scheduled}), HERE.tvm)["k"]
+    kernel = built(tvm.IRModule({"k": scheduled}))["k"]
     memory = tvm.runtime.empty((rows * columns + _BLOCK,), "bfloat16")
     words = np.from_dlpack(memory._create_view(memory.shape, "uint16"))
     words[:] = 0x1234
@@ -160,7 +160,7 @@ def test_rows_of_parts_of_vectors_stay(columns: int, full: int) -> None:
     memory = tvm.runtime.empty((16 * columns + _BLOCK,), "float32")
     memory.copyfrom(np.full(memory.shape, _SENTINEL, "float32"))
     out = np.from_dlpack(memory)[: 16 * columns].reshape(16, columns)
-    kernel = build_scheduled(tvm.IRModule({"k": schedule_primfunc(func, HERE.machine)}), HERE.tvm)["k"]
+    kernel = built(tvm.IRModule({"k": schedule_primfunc(func, HERE.machine)}))["k"]
     kernel(tvm.runtime.tensor(data), tvm.runtime.from_dlpack(out))
     np.testing.assert_allclose(out, data.sum(axis=-1)[:, :columns], rtol=1e-5, atol=1e-5)
     assert (np.from_dlpack(memory)[16 * columns :] == _SENTINEL).all()

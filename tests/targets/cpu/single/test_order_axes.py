@@ -7,14 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from targets.machines import AVX512
+from targets.machines import AVX512, built
 from tvm import te, tirx
 
-from eqsat_layout.targets.cpu.build import build_scheduled
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.schedule import schedule_primfunc
 from eqsat_layout.targets.cpu.single.order_axes import order_axes
-from eqsat_layout.targets.cpu.target import normalize_target
 from eqsat_layout.targets.schedules.stages import new_schedule, stages_of
 from eqsat_layout.tir.structural import nodes_of
 
@@ -37,7 +35,7 @@ def sums_of_groups(places: int, groups: int, size: int, *, squares: bool = False
 @pytest.mark.parametrize(("places", "groups", "size"), [(50, 8, 16), (33, 3, 32), (7, 5, 6)])
 def test_sums_of_groups_keep_their_numbers(places: int, groups: int, size: int, squares: bool) -> None:
     func = schedule_primfunc(sums_of_groups(places, groups, size, squares=squares), AVX512)
-    library = build_scheduled(tvm.IRModule({"k": func.with_attr("global_symbol", "k")}), normalize_target())
+    library = built(tvm.IRModule({"k": func.with_attr("global_symbol", "k")}))
     data = np.random.default_rng(0).standard_normal((places, groups * size), dtype="float32")
     result = tvm.runtime.tensor(np.zeros(groups, "float32"))
     library["k"](tvm.runtime.tensor(data), result)

@@ -10,14 +10,13 @@ import tvm
 from effort import tries
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from targets.machines import AVX2
+from targets.machines import AVX2, built
 from tvm import s_tir, te, tirx, topi
 
-from eqsat_layout.targets.cpu.build import build_scheduled
 from eqsat_layout.targets.cpu.cut_loops import cut_at_conditions
 from eqsat_layout.targets.cpu.schedule import schedule_primfunc
 from eqsat_layout.targets.cpu.single.phases import in_phases
-from eqsat_layout.targets.cpu.target import make_target, normalize_target
+from eqsat_layout.targets.cpu.target import make_target
 from eqsat_layout.targets.schedules.stages import new_schedule, stages_of
 from eqsat_layout.tir.blocks import statements_of
 from eqsat_layout.tir.structural import nodes_of
@@ -103,7 +102,7 @@ def test_the_numbers_stay_the_same(width: int, taps: int, stride: int, dilation:
     data, weights = (rng.standard_normal(shape, dtype="float32") for shape in ((ROWS, width), (ROWS, taps)))
     expected = wanted(data, weights, stride, dilation, around)
     result = tvm.runtime.tensor(np.full(expected.shape, np.nan, "float32"))
-    library = build_scheduled(tvm.IRModule({"k": func.with_attr("global_symbol", "k")}), normalize_target())
+    library = built(tvm.IRModule({"k": func.with_attr("global_symbol", "k")}))
     library["k"](tvm.runtime.tensor(data), tvm.runtime.tensor(weights), result)
     np.testing.assert_allclose(result.numpy(), expected, rtol=1e-5, atol=1e-5)
 
@@ -122,7 +121,5 @@ def test_phases_of_large_data_are_made_tile_by_tile(around: int) -> None:
     wide = np.pad(array, [(0, 0), (0, 0), (around, around), (around, around)], constant_values=-np.inf)
     places = [wide[:, :, y : y + 111 : 2, x : x + 111 : 2] for y in range(taps) for x in range(taps)]
     out = tvm.runtime.empty(tuple(int(extent) for extent in func.params[1].ty.shape), "float32")
-    build_scheduled(tvm.IRModule({"k": scheduled.with_attr("global_symbol", "k")}), normalize_target())["k"](
-        tvm.runtime.tensor(array), out
-    )
+    built(tvm.IRModule({"k": scheduled.with_attr("global_symbol", "k")}))["k"](tvm.runtime.tensor(array), out)
     np.testing.assert_array_equal(out.numpy(), np.maximum.reduce(places))

@@ -5,14 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tvm
-from targets.machines import AVX512
+from targets.machines import AVX512, built
 from tvm import te
 
-from eqsat_layout.targets.cpu.build import build_scheduled
 from eqsat_layout.targets.cpu.model.register_tiles import joined_tile, register_tile, tile_cycles
 from eqsat_layout.targets.cpu.schedule import schedule_primfunc
 from eqsat_layout.targets.cpu.single.split_axes import split_axes
-from eqsat_layout.targets.cpu.target import normalize_target
 from eqsat_layout.targets.schedules.stages import new_schedule, stages_of
 
 PARTS, ROWS, DEPTH, WIDTH = 8, 37, 197, 768  # so much that matrices come from the L2
@@ -65,7 +63,7 @@ def test_the_numbers_are_those_of_the_whole_axis(ending, order):
     wanted = (wanted.transpose(1, 0, 2) if order == "turns" else wanted).reshape(-1, WIDTH)
     wanted = np.maximum(wanted + c, 0) if ending else wanted
     scheduled = schedule_primfunc(func.with_attr("global_symbol", "main"), AVX512)
-    library = build_scheduled(tvm.IRModule({"main": scheduled}), normalize_target())
+    library = built(tvm.IRModule({"main": scheduled}))
     result = tvm.runtime.tensor(np.full((PARTS * ROWS, WIDTH), np.nan, "float32"))
     library["main"](*map(tvm.runtime.tensor, (a, b, c)), result)
     np.testing.assert_allclose(result.numpy(), wanted, rtol=1e-4, atol=1e-4)
