@@ -65,6 +65,18 @@ TWO_RULES = """\
 """
 
 
+class StoppedOutput(io.StringIO):
+    """Whoever writes to it next gets the signal if it ``is_stopped``."""
+
+    is_stopped = False
+
+    def write(self, text: str) -> int:
+        if self.is_stopped:
+            self.is_stopped = False
+            signal.raise_signal(signal.SIGTERM)
+        return super().write(text)
+
+
 @pytest.mark.parametrize("sent", [1, 2])
 def test_rules_that_were_fuzzed_until_the_run_was_stopped_are_told_of(tmp_path: Path, sent: int) -> None:
     """Nothing was printed; ``timeout`` sends the signal to the process and, once more, to its group."""
@@ -74,12 +86,13 @@ def test_rules_that_were_fuzzed_until_the_run_was_stopped_are_told_of(tmp_path: 
     def stopped(paths: Any, effort: Any, seed: int, only: Any, jobs: int, on_progress: Any) -> FuzzReport:
         def note(found: FuzzReport, share: float) -> None:
             on_progress(found, share)
-            for _ in range(sent if found.models else 0):
+            if found.models:
+                output.is_stopped = sent == 2
                 signal.raise_signal(signal.SIGTERM)
 
         return fuzz_in_processes(paths, effort, seed, only, jobs, note)
 
-    output = io.StringIO()
+    output = StoppedOutput()
     before = signal.getsignal(signal.SIGTERM)
     options = FuzzOptions([path], Effort(models=50), 0, 1, prove=False)
     with patch("eqsat_layout.cli.fuzz.fuzz_in_processes", stopped), pytest.raises(SystemExit) as ended:

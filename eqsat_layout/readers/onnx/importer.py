@@ -271,14 +271,14 @@ def _of_known_rank(builder: tvm.relax.BlockBuilder, value: Any) -> Any:
 
 
 def _check_ranks(node: Any, read: Mapping[str, Any]) -> None:
-    """:class:`OnnxNodeError` for a tensor that has as many axes as the branch taken says, where those must be known."""
+    """:class:`OnnxNodeError` for a tensor that has as many axes as an input or the branch taken has, where a kernel
+    reads it."""
     for name, value in read.items():
         ty = getattr(value, "ty", None)
         if node.op_type not in _OF_ANY_RANK and isinstance(ty, tvm.relax.TensorType) and ty.ndim < 0:
             what = named(str(node.name), str(node.op_type))
-            raise OnnxNodeError(
-                f"{what} reads {name!r}, which branches give in different ranks: not done", str(node.op_type)
-            )
+            why = "an input without a shape, or branches of different ranks, gives it"
+            raise OnnxNodeError(f"{what} reads {name!r}, whose rank is not known: {why}", str(node.op_type))
 
 
 _OF_ANY_RANK: Final = ("Identity", "Reshape", "Shape")

@@ -208,7 +208,15 @@ def test_branches_of_different_ranks_are_refused_by_the_name_of_who_reads_them()
     model = branches_of_different_ranks(
         node("Identity", ["chosen"], ["same"]), node("ReduceMax", ["same"], ["y"], name="most")
     )
-    with pytest.raises(EqsatError, match=r"node 'most' \(ReduceMax\) reads 'same', which branches give in different"):
+    with pytest.raises(EqsatError, match=r"node 'most' \(ReduceMax\) reads 'same', whose rank is not known"):
+        eqsat_layout.Session(model)
+
+
+def test_inputs_without_a_rank_are_refused_by_the_name_of_who_reads_them() -> None:
+    """It said "TVM can't build relax.nn.relu of gv"."""
+    model = model_of([onnx.helper.make_node("Relu", ["x"], ["y"])], [4], ["y"], {}, 17)
+    model.graph.input[0].type.tensor_type.ClearField("shape")
+    with pytest.raises(EqsatError, match=r"\(Relu\) reads 'x', whose rank is not known: an input without a shape"):
         eqsat_layout.Session(model)
 
 
