@@ -5,18 +5,45 @@ is the same every time."""
 from __future__ import annotations
 
 import atexit
+import fcntl
 import gc
 import os
 import shutil
 import sys
 import tempfile
+from pathlib import Path
 
 from hypothesis import settings
 
+CACHES = "eqsat_layout_tests_"
+
+
+def is_claimed(folder: str | Path) -> bool:
+    """Whether ``folder`` is this process's, as long as it lives, and no other's."""
+    lock = os.open(Path(folder, "lock"), os.O_CREAT | os.O_RDWR)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        return False
+    return True
+
+
+def empty_cache() -> str:
+    """A folder of this run's own, which goes with it; those of runs that were killed go now (a gigabyte each)."""
+    for left in Path(tempfile.gettempdir()).glob(f"{CACHES}*"):
+        if os.access(left, os.W_OK) and is_claimed(left):
+            shutil.rmtree(left, ignore_errors=True)
+    made = Path(tempfile.mkdtemp(prefix="eqsat_layout_"))
+    is_claimed(made)
+    own = made.rename(made.with_name(made.name.replace("eqsat_layout_", CACHES)))  # which no other run finds unclaimed
+    atexit.register(shutil.rmtree, own, ignore_errors=True)
+    return str(own)
+
+
 os.environ.setdefault("TVM_NUM_THREADS", "1")
 if "PYTEST_XDIST_WORKER" not in os.environ:  # one empty cache for all workers, which inherit the environment
-    os.environ["EQSAT_LAYOUT_CACHE"] = tempfile.mkdtemp(prefix="eqsat_layout_tests_")
-    atexit.register(shutil.rmtree, os.environ["EQSAT_LAYOUT_CACHE"], ignore_errors=True)
+    os.environ["EQSAT_LAYOUT_CACHE"] = empty_cache()
 
 os.environ["EQSAT_LAYOUT_STRICT"] = "1"
 

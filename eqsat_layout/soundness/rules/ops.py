@@ -42,7 +42,7 @@ SAMPLED = 5
 VARIANTS = 3
 """Choices of attributes on the same operands."""
 FEW_ATTEMPTS = 12
-_CLIMBS = 6
+_CLIMBS = 16
 """Calls that are found for an op until there is one with attributes that can be varied."""
 _STEPS = 1500
 """Calls that are drawn for one of so many operands."""
