@@ -18,8 +18,8 @@ from hypothesis import settings
 CACHES = "eqsat_layout_tests_"
 
 
-def is_claimed(folder: str | Path) -> bool:
-    """Whether ``folder`` is this process's, as long as it lives, and no other's."""
+def claim(folder: str | Path) -> bool:
+    """Makes ``folder`` this process's, as long as it lives; false where it is another's."""
     lock = os.open(Path(folder, "lock"), os.O_CREAT | os.O_RDWR)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -32,11 +32,11 @@ def is_claimed(folder: str | Path) -> bool:
 def empty_cache() -> str:
     """A folder of this run's own, which goes with it; those of runs that were killed go now (a gigabyte each)."""
     for left in Path(tempfile.gettempdir()).glob(f"{CACHES}*"):
-        if os.access(left, os.W_OK) and is_claimed(left):
+        if os.access(left, os.W_OK) and claim(left):
             shutil.rmtree(left, ignore_errors=True)
     made = Path(tempfile.mkdtemp(prefix="eqsat_layout_"))
-    is_claimed(made)
-    own = made.rename(made.with_name(made.name.replace("eqsat_layout_", CACHES)))  # which no other run finds unclaimed
+    claim(made)
+    own = made.rename(made.with_name(CACHES + made.name))  # which no other run finds unclaimed
     atexit.register(shutil.rmtree, own, ignore_errors=True)
     return str(own)
 

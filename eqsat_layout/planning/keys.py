@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from eqsat_layout.cost.database import Database
 from eqsat_layout.egraph.rules import LARGEST, rules_dir
-from eqsat_layout.system.readable import check_size
+from eqsat_layout.system.readable import read_bytes
 
 _SAID_AGAIN: Final = frozenset({"notes"})
 """Options that say nothing about the result."""
@@ -68,8 +68,7 @@ def options_text(options: Mapping[str, Any]) -> str | None:
 
 
 def _rules_digest(path: Path) -> str:
-    check_size(path, LARGEST)
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    return hashlib.sha256(read_bytes(path, LARGEST)).hexdigest()
 
 
 def _is_usual(name: str, value: Any) -> bool:

@@ -30,7 +30,7 @@ from eqsat_layout.planning.options import Options
 from eqsat_layout.session.interface import Interface
 from eqsat_layout.session.library import export, opened, suffix_of
 from eqsat_layout.system.machine import machine_text
-from eqsat_layout.system.readable import check_size
+from eqsat_layout.system.readable import read_bytes
 from eqsat_layout.system.store import ArtefactStore, digest_of
 from eqsat_layout.system.suffixes import kind_of
 
@@ -125,9 +125,7 @@ class KnownFile:
             others = self._others()
             if others is None or not all(path.is_file() for path in others):  # a device may have no end
                 return None
-            for path in others:
-                check_size(path)
-            contents += digest_of([memoryview(path.read_bytes()) for path in others]) if others else b""
+            contents += digest_of([memoryview(read_bytes(path)) for path in others]) if others else b""
         except OSError:  # whoever reads it says so
             return None
         return f"file {contents.hex()} {hashlib.sha256(self.asked.encode()).hexdigest()}"
@@ -149,8 +147,7 @@ class KnownFile:
     @cached_property
     def _contents(self) -> bytes:
         """A digest of the file itself."""
-        check_size(self.path)
-        return digest_of([memoryview(self.path.read_bytes())])
+        return digest_of([memoryview(read_bytes(self.path))])
 
     @property
     def _beside(self) -> str:

@@ -20,7 +20,7 @@ from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import first_line
 from eqsat_layout.session import runtime
 from eqsat_layout.session.interface import TELLS, Interface
-from eqsat_layout.system.readable import check_size
+from eqsat_layout.system.readable import read_bytes
 from eqsat_layout.system.suffixes import LIBRARIES, PROGRAMS, kind_of
 from eqsat_layout.targets.gpu.host.device_program import DeviceProgram, kind_of_program
 
@@ -87,8 +87,7 @@ def _opened_program(path: Path) -> tuple[DeviceProgram, Interface]:
     from eqsat_layout.targets.registry import target  # planning, which a library is opened without
 
     try:
-        check_size(path)
-        data = path.read_bytes()
+        data = read_bytes(path)
     except OSError as error:
         raise EqsatError(f"{path}: {error.strerror or error}") from error
     if not data:

@@ -1,6 +1,6 @@
 """Files that are read as a whole.
 
-In: a path. Out: nothing, or :class:`OSError` for a file that is larger than it can be: one with holes in it takes no
+In: a path. Out: its bytes, or :class:`OSError` for a file that is larger than it can be: one with holes in it takes no
 place on disk, and who reads it runs out of memory.
 """
 
@@ -12,6 +12,12 @@ from pathlib import Path
 from typing import Final
 
 _GIB: Final = 1 << 30
+
+
+def read_bytes(path: Path, most: int | None = None) -> bytes:
+    """The contents, after :func:`check_size`."""
+    check_size(path, most)
+    return path.read_bytes()
 
 
 def check_size(path: Path, most: int | None = None) -> None:

@@ -7,6 +7,7 @@ for weights of 2 and 4 bits. In: a node. Out: the same with operands that were a
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -45,18 +46,19 @@ def of_a_known_version(model: Any) -> Any:
 
 def _with_plain_domain(model: Any) -> Any:
     """``ai.onnx`` is another name of ONNX's own domain, whose name is empty."""
-    bodies = [model.graph, *model.functions]
-    if all(one.domain != _LONG_NAME for body in bodies for one in nodes_of(body)) and all(
-        one.domain != _LONG_NAME for owner in (model, *model.functions) for one in owner.opset_import
-    ):
+    if next(_of_long_name(model), None) is None:
         return model
     changed = type(model)()
     changed.CopyFrom(model)
-    for owner, body in ((changed, changed.graph), *((one, one) for one in changed.functions)):
-        for named in (*owner.opset_import, *nodes_of(body)):
-            if named.domain == _LONG_NAME:
-                named.domain = ""
+    for one in _of_long_name(changed):
+        one.domain = ""
     return changed
+
+
+def _of_long_name(model: Any) -> Iterator[Any]:
+    """The imports and nodes that say ``ai.onnx``."""
+    for owner, body in ((model, model.graph), *((one, one) for one in model.functions)):
+        yield from (one for one in (*owner.opset_import, *nodes_of(body)) if one.domain == _LONG_NAME)
 
 
 _LONG_NAME: Final = "ai.onnx"

@@ -85,9 +85,11 @@ def survives_simplification(value: Any) -> bool:
             return False
 
 
-def hide_divisions() -> Any:
+def hide_divisions_and_zeros() -> Any:
     """A pass that does :func:`hidden` for divisions and zeros only: of functions that no schedule has done it for."""
-    return primfunc_pass("HideDivisions", lambda func: func.with_body(_without_known_values(func.body)))
+    return primfunc_pass(
+        "HideDivisionsAndZeros", lambda func: func.with_body(_with_hidden_divisions_and_zeros(func.body))
+    )
 
 
 def hide_arithmetic() -> Any:
@@ -104,13 +106,14 @@ def hidden(func: Any) -> Any:
     """``func`` with the arithmetic of stores hidden that do not survive, divisions by what may be 0, and -0.0 beside
     0.0: of nested pads the simplifier makes one."""
     func = without_idle_rounding(func)
-    return func.with_body(_without_known_values(structural_map(func.body, (tirx.BufferStore, _hidden_store))))
+    return func.with_body(
+        _with_hidden_divisions_and_zeros(structural_map(func.body, (tirx.BufferStore, _hidden_store)))
+    )
 
 
-def _without_known_values(body: Any) -> Any:
+def _with_hidden_divisions_and_zeros(body: Any) -> Any:
     """Without divisions that may trap, and without -0.0 where there is 0.0."""
-    zeros = {math.copysign(1.0, one.value) for one in nodes_of(body, tirx.FloatImm) if one.value == 0.0}
-    if len(zeros) > 1:
+    if {_is_minus(one) for one in nodes_of(body, tirx.FloatImm) if one.value == 0.0} == {True, False}:
         body = structural_map(body, (tirx.FloatImm, _hidden_zero))
     if not nodes_of(body, *DIVISIONS):
         return body
@@ -159,10 +162,12 @@ def _hidden_value(node: Any) -> Any:
 
 
 def _hidden_zero(number: Any) -> Any:
-    is_minus = number.value == 0.0 and math.copysign(1.0, number.value) < 0
-    return (
-        tvm.ir.Call(_MINUS_ZERO, [], ret_ty=number.ty) if is_minus and str(number.ty.dtype) in _WITH_ZEROS else number
-    )
+    is_hidden = number.value == 0.0 and _is_minus(number) and str(number.ty.dtype) in _WITH_ZEROS
+    return tvm.ir.Call(_MINUS_ZERO, [], ret_ty=number.ty) if is_hidden else number
+
+
+def _is_minus(number: Any) -> bool:
+    return math.copysign(1.0, number.value) < 0
 
 
 def _hidden_node(node: Any) -> Any:

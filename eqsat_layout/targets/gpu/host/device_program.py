@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, Self
 
 from eqsat_layout.errors import EqsatError
-from eqsat_layout.system.readable import check_size
+from eqsat_layout.system.readable import read_bytes
 from eqsat_layout.targets.gpu.host.files import Piece, parts_of, read_parts, said_to_be
 from eqsat_layout.targets.gpu.host.plan import HostPlan
 from eqsat_layout.targets.gpu.host.runner import Runner
@@ -88,8 +88,7 @@ class DeviceProgram(ABC):
         if Path(path).exists() and not Path(path).is_file():
             raise EqsatError(f"{path}: is no file")  # a pipe would be waited for
         try:
-            check_size(Path(path))
-            return cls.from_bytes(Path(path).read_bytes())
+            return cls.from_bytes(read_bytes(Path(path)))
         except OSError as error:
             raise EqsatError(f"{path}: {error.strerror or error}") from error
         except EqsatError as error:

@@ -22,12 +22,11 @@ from eqsat_layout.targets.gpu.kernels.independent_loops import (
     analyzer_of,
     does_more_than_store,
 )
+from eqsat_layout.targets.gpu.kernels.work_groups import USUAL
 from eqsat_layout.targets.schedules.accesses import as_int
 from eqsat_layout.tir.computation import SYMBOL_SIZE
 from eqsat_layout.tir.structural import let_values, nodes_of, structural_map, substitute
 
-_FEW: Final = 1024
-"""Work items that leave a device idle (assumed)."""
 _MOST: Final = 1 << 18
 """Work items that go through all updates in less time than one does them (assumed)."""
 
@@ -50,7 +49,7 @@ def owned(part: IndependentLoops) -> IndependentLoops:
     ]
     extents = [buffer.ty.shape[axis] for axis in axes]
     before, more = (math.prod(as_int(one) or SYMBOL_SIZE for one in some) for some in (_extents(part.loops), extents))
-    if before >= _FEW or not more > 1 or before * more > _MOST:
+    if before >= USUAL.busy or not more > 1 or before * more > _MOST:
         raise Refused("it has work items enough, or would have too many")
     loops = [
         tirx.For(tirx.Var(f"own{axis}", "int64"), tirx.IntImm("int64", 0), extent.astype("int64"), _SERIAL, body)

@@ -34,8 +34,6 @@ from eqsat_layout.tir.computation import SYMBOL_SIZE
 from eqsat_layout.tir.structural import changed_loop, nodes_of, substitute
 
 _NAMED: Final = (tirx.AllocBuffer, tirx.DeclBuffer, tirx.Bind)
-_FEW: Final = 1024
-"""Work items that leave a device idle (assumed)."""
 _LOWERED: Final = (
     init_empty_loops,
     s_tir.transform.LowerInitBlock,
@@ -90,7 +88,7 @@ def _launch_of(statement: Any) -> tuple[Any, bool]:
     """And whether it is one work item."""
     statement = with_local_buffers(statement)
     part = _by_owners(independent_loops(statement))
-    if _items(part.loops) < _FEW:
+    if _items(part.loops) < USUAL.busy:
         shared = unless_refused(lambda: shared_loops(part.body))
         if shared is not None:
             return _launched_in_groups(part.loops, shared), False
@@ -107,7 +105,7 @@ def _is_slow(statement: Any) -> bool:
 def _at_once(statement: Any) -> list[Any]:
     """As statements one after the other of which each has more iterations that are independent."""
     part = independent_loops(statement)
-    if _items(part.loops) >= _FEW:
+    if _items(part.loops) >= USUAL.busy:
         return [statement]
     before = _items(_by_owners(part).loops)
     is_apart = isinstance(part.body, tirx.SeqStmt) and not any(isinstance(one, _NAMED) for one in part.body.seq)
