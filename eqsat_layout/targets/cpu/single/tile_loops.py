@@ -15,6 +15,7 @@ from tvm import tirx
 
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cpu.machine import CpuMachine
+from eqsat_layout.targets.cpu.model.core_sharing import pieces_of
 from eqsat_layout.targets.cpu.model.tile_cost import RegisterTile
 from eqsat_layout.targets.schedules import lookups
 from eqsat_layout.targets.schedules.accesses import StageAccess, as_int
@@ -61,7 +62,8 @@ def in_order_of_results(
     held = [place for place in moving if ranks[order[place]] == _SHARING - 1]
     if not held or ranks[order[moving[-1]]] != _SHARING:
         return loops
-    streams = max(load.buffer_bytes for load in stage.loads if load is not stage.vector_load) > machine.l2_working_set
+    others = max(load.buffer_bytes for load in stage.loads if load is not stage.vector_load)
+    streams = others > machine.l2_working_set and not pieces_of(stage, machine).axes
     steps = [_step_of_results(stage, tile, position) for position in order]
     run = steps[held[-1]] * stage.write.element_bytes
     panel = tile.lanes * tile.sizes[tile.vector] * stage.steps * (stage.vector_load or stage.loads[0]).element_bytes
