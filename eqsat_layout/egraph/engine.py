@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
 from tempfile import NamedTemporaryFile, gettempdir
 from typing import Any, Final, Literal
@@ -72,16 +73,19 @@ class Engine:
             self._folder = gettempdir()
         except OSError as error:
             raise EqsatError(f"can't write scratch files: {error}") from error
-        self._owned = OwnedEGraph(self._folder)
+        shipped = tuple(takewhile(is_own, commands))
+        self._owned = OwnedEGraph(self._folder, shipped)
         self._egraph = self._owned.graph
         self.history: list[LogEntry] = []
         self.matches: Counter[str] = Counter()
         self._last: Counter[str] = Counter()
         self._recent: deque[Counter[str]] = deque(maxlen=_RECENT)
         self._strings: dict[Any, str] = {}
-        self._declared: set[str] = set()
-        self._paths: dict[str, str] = {}
-        for command in commands:
+        self._commands = list(shipped)
+        for command in () if self._owned.is_declared else shipped:
+            self._run_command(command)
+        self._owned.mark()
+        for command in commands[len(shipped) :]:
             self.declare(command)
 
     def declare(self, command: Command) -> None:
@@ -89,17 +93,21 @@ class Engine:
 
         It is moved to its line and column, so that egglog's own positions are those of the file.
         """
+        self._run_command(command)
+        self._commands.append(command)
+
+    def _run_command(self, command: Command) -> None:
         try:
             self._egraph.run_program(*self._parsed(command))
         except BaseException as error:  # egglog panics with a BaseException for some mistakes
             if isinstance(error, KeyboardInterrupt | SystemExit):
                 raise
+            self._owned.is_spoiled = True
             reason = _reason(error)
-            near = did_you_mean(reason.rpartition(" ")[2], self._declared) if _UNKNOWN.match(reason) else ""
+            declared = {name for one in self._commands for name in _DECLARED.findall(one.text)}
+            near = did_you_mean(reason.rpartition(" ")[2], declared) if _UNKNOWN.match(reason) else ""
             rule = "".join(f"rule {rule.name!r}: " for rule in rules_of(command)[:1] if rule.is_named)
             raise RuleError(f"{_position(command, error)}: {rule}{reason}; {near}".rstrip("; ")) from error
-        self._paths[Path(command.file).name] = command.file
-        self._declared.update(_DECLARED.findall(command.text))
 
     def _parsed(self, command: Command) -> Any:
         """As egglog has it; those of the package are the same for every e-graph."""
@@ -112,24 +120,28 @@ class Engine:
         return parsed
 
     def load(self, rows: Mapping[str, Iterable[Row]]) -> None:
-        """Adds rows to relations, one file per relation (a hundred times cheaper than commands).
+        """Adds rows to relations, each as a file (a hundred times cheaper than commands)."""
+        texts = {
+            relation: "\n".join("\t".join(map(_field, row)) for row in content) for relation, content in rows.items()
+        }
+        self._input({relation: text for relation, text in texts.items() if text})
 
-        A file is there while egglog reads it only: who is killed leaves none behind.
-        """
-        for relation, content in rows.items():
-            lines = ["\t".join(map(_field, row)) for row in content]
-            if lines:
-                self._input(relation, "\n".join(lines))
-
-    def _input(self, relation: str, text: str) -> None:
-        self.history.append((relation, text))
+    def _input(self, texts: Mapping[str, str]) -> None:
+        """One file after the other, under one name: it is there while egglog reads only, so that who is killed leaves
+        none behind."""
+        if not texts:
+            return
+        self.history += texts.items()
         try:
             with NamedTemporaryFile(
                 "w", encoding="utf-8", dir=self._folder, prefix="eqsat_layout_", suffix=".tsv"
             ) as file:
-                file.write(text)
-                file.flush()
-                self.command(f'(input {relation} "{Path(file.name).name}")')
+                for relation, text in texts.items():
+                    file.seek(0)
+                    file.truncate()
+                    file.write(text)
+                    file.flush()
+                    self.command(f'(input {relation} "{Path(file.name).name}")')
         except (OSError, UnicodeEncodeError) as error:
             raise EqsatError(f"can't write a scratch file in {self._folder}: {error}") from error
 
@@ -204,11 +216,15 @@ class Engine:
         """What rules do is theirs: :class:`RuleError` where egglog stops at it."""
         try:
             return self._egraph.run_program(*command)
-        except extension().EggSmolError as error:
+        except BaseException as error:
+            self._owned.is_spoiled = True
+            if not isinstance(error, extension().EggSmolError):
+                raise
             found = _STOPPED.search(str(error))
             if found is None:
                 raise RuleError(f"a rule stops egglog: {_reason(error)}") from error
-            file = self._paths.get(found["file"], found["file"])
+            paths = {Path(command.file).name: command.file for command in self._commands}
+            file = paths.get(found["file"], found["file"])
             raise RuleError(f"{file}:{found['place']}: stops egglog: {found['said']}") from error
 
     def repeat(self, history: Iterable[LogEntry]) -> None:
@@ -217,7 +233,7 @@ class Engine:
             if what == _RUN:
                 self._run(text)
             else:
-                self._input(what, text)
+                self._input({what: text})
 
     def tables(self) -> Tables:
         """A snapshot of all tables."""

@@ -72,7 +72,12 @@ def rule_files(extra: Iterable[str | Path] | None = None) -> list[Path]:
 
 def is_own(command: Command) -> bool:
     """Whether it comes with the package."""
-    return os.path.dirname(command.file) == str(rules_dir())
+    return _is_shipped(command.file)
+
+
+@lru_cache
+def _is_shipped(file: str) -> bool:
+    return os.path.dirname(file) == str(rules_dir())
 
 
 def read_all(sources: Iterable[RuleSource]) -> list[Command]:

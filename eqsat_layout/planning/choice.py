@@ -7,7 +7,7 @@ for other passes, or as TIR for a build.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -58,8 +58,8 @@ class Choice:
     @cached_property
     def built(self) -> Built:
         """What the build makes one kernel of."""
-        search = self.search
-        return Built(self.regions, search.program.signatures, search.costs, search.target, self._marked_module)
+        search, marked_module = self.search, replace(self)._marked_module  # in a circle e-graphs are not freed at once
+        return Built(self.regions, search.program.signatures, search.costs, search.target, marked_module)
 
     def _marked_module(self) -> Marked:
         nodes = {

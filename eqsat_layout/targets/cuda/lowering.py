@@ -1,8 +1,8 @@
 """From TIR that launches threads to CUDA C++: TVM's passes, and its code generator.
 
-In: PrimFuncs that launch threads, scheduled ones of blocks or plain statements. Out: host functions as TIR, which say
-what is launched, and the CUDA C++ of each kernel. Neither a GPU nor its driver nor its compiler is needed. Schedules
-get their barriers, asynchronous copies and pipelines here; a function without blocks has placed its own.
+In: PrimFuncs that launch threads, of plain statements with their barriers and asynchronous copies. Out: host functions
+as TIR, which say what is launched, and the CUDA C++ of each kernel. Neither a GPU nor its driver nor its compiler is
+needed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from eqsat_layout.errors import TargetError
 from eqsat_layout.passes.index_bits import indices_in_bits
 from eqsat_layout.passes.let_narrow_floats import with_let_values
 from eqsat_layout.passes.let_vectors import serialise_let_vectors
-from eqsat_layout.passes.reduction_inits import init_empty_loops
 from eqsat_layout.passes.rounding import round_by_arithmetic
 from eqsat_layout.targets.cuda.dependent_launch import constants_of, has_dependent_launch, waiting
 from eqsat_layout.targets.cuda.half_functions import half_functions
@@ -60,9 +59,9 @@ def _launches(name: str, func: Any, target: tvm.target.Target) -> tvm.IRModule:
         tirx.transform.BindTarget(target),
         whole_indices(),
         hide_divisions_and_zeros(),
-        *_passes(is_scheduled=bool(nodes_of(func.body, s_tir.SBlock))),
+        *_passes(is_wide=any(str(getattr(var.ty, "dtype", "")) == "int64" for var in nodes_of(func.body, tirx.Var))),
     ]
-    with target, tvm.transform.PassContext(config={"tirx.use_async_copy": True}):
+    with target:
         return tvm.transform.Sequential(passes)(mod)
 
 
@@ -71,8 +70,6 @@ def _sources(name: str, mod: tvm.IRModule, target: tvm.target.Target, constants:
     last = [
         round_by_arithmetic(),
         tirx.transform.BF16StorageLegalize(),
-        tirx.transform.LowerWarpMemory(),
-        tirx.transform.StmtSimplify(),
         reveal_arithmetic(),  # nothing simplifies values from here on
         half_functions(),
         tirx.transform.LowerIntrin(),
@@ -96,65 +93,25 @@ def _sources(name: str, mod: tvm.IRModule, target: tvm.target.Target, constants:
     return found
 
 
-def _passes(*, is_scheduled: bool) -> Sequence[Any]:
-    """For schedules those of TVM's own pipeline, in its order, but for what other targets need."""
-    simplified = s_tir.transform.StmtSimplify()
-    blocks = [
-        s_tir.transform.CanonicalizeLoop(),
-        s_tir.transform.LowerCrossThreadReduction(),
-        init_empty_loops(),
-        s_tir.transform.LowerInitBlock(),
-        s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
-        s_tir.transform.ConvertBlocksToOpaque(),
-        s_tir.transform.LiftThreadBinding(),
-        s_tir.transform.ManifestSharedMemoryLocalStage(),
-        s_tir.transform.CompactBufferAllocation(),
-        s_tir.transform.LowerAutoCopy(),
-        s_tir.transform.UnifyThreadBinding(),
-        s_tir.transform.LowerMatchBuffer(),
-        simplified,
-        s_tir.transform.InjectPermutedLayout(),
-        s_tir.transform.AnnotateIrregularLoop(),
-        s_tir.transform.InjectSoftwarePipeline(),
-        s_tir.transform.TransformMmaBufferLayout(),
-    ]
-    flat = [
-        simplified,
+def _passes(*, is_wide: bool) -> Sequence[Any]:
+    """Expressions are simplified when loops are unrolled, and no more often than they must be: it takes longer than all
+    else. ``is_wide``: there are indices of 64 bits, of which TVM narrows few that are not simplified."""
+    return [
+        *([s_tir.transform.StmtSimplify()] if is_wide else []),
         s_tir.transform.LowerOpaqueBlock(),
         dividends_that_count_up(),
         tirx.transform.FlattenBuffer(),
         with_let_values(tirx.transform.BF16ComputeLegalize()),
         indices_in_bits(_INDEX_BITS),
-    ]
-    copies = [
-        s_tir.transform.InjectVirtualThread(),
-        s_tir.transform.InjectDoubleBuffer(),
-        tirx.transform.StorageRewrite(),
-        s_tir.transform.LowerAsyncDMA(),
-        s_tir.transform.HoistIfThenElse(),
-    ]
-    statements = [
+        serialise_let_vectors(),
+        tirx.transform.VectorizeLoop(),
         tirx.transform.UnrollLoop(),
         tirx.transform.StmtSimplify(),
-        tirx.transform.RemoveNoOp(),
         s_tir.transform.RewriteUnsafeSelect(),
         tirx.transform.VerifyMemory(),
         tirx.transform.AnnotateEntryFunc(),
+        tirx.transform.SplitHostDevice(),
     ]
-    barriers = [
-        s_tir.transform.ThreadSync("shared"),
-        s_tir.transform.ThreadSync("shared.dyn"),
-        s_tir.transform.ThreadSync("warp"),
-        s_tir.transform.InferFragment(),
-        s_tir.transform.LowerThreadAllreduce(),
-        s_tir.transform.InjectPTXAsyncCopy(),
-        s_tir.transform.MergeSharedMemoryAllocations(),
-    ]
-    vectors, split = [serialise_let_vectors(), tirx.transform.VectorizeLoop()], tirx.transform.SplitHostDevice()
-    if is_scheduled:
-        partitioned = s_tir.transform.LoopPartition()
-        return [*blocks, *flat, partitioned, *vectors, *copies, *statements, *barriers, split]
-    return [*flat, *vectors, *statements, split]
 
 
 def _first_line(error: Exception) -> str:

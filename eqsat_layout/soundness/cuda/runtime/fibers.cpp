@@ -154,6 +154,14 @@ Fiber* fiber_for(void (*function)()) {
 
 void give_back(Fiber* fiber) { idle.push_back(fiber); }
 
+void unmap_idle() {
+  for (Fiber* fiber : idle) {
+    munmap(fiber->stack - GUARD, GUARD + STACK);
+    delete fiber;
+  }
+  idle.clear();
+}
+
 void stop() {
   running = nullptr;
   stack = 0;

@@ -11,6 +11,7 @@ struct Fiber;
 
 Fiber* fiber_for(void (*function)());  // a stack that is free, or a new one
 void give_back(Fiber*);
+void unmap_idle();  // a process has so many mappings, and libraries stay loaded
 void resume(Fiber*);        // from the scheduler; returns when the fiber pauses or ends
 void pause();               // from a fiber
 bool has_ended(Fiber*);

@@ -198,6 +198,7 @@ extern "C" __attribute__((visibility("default"))) void sim_launch(void (*functio
     make_threads(extent);
     launch.threads = static_cast<int>(threads.size());
   } while (!run({values, sizes, granules, settled, written, count}, shared_bytes, order));
+  unmap_idle();
   Dl_info library;  // Python asks for a place in the file; a return address is one past its call
   if (report.place && dladdr(report.place, &library))
     report.place = reinterpret_cast<void*>(static_cast<const char*>(report.place) - 1 -

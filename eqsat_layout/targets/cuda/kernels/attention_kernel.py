@@ -89,7 +89,7 @@ class _Kernel:
                 zeroed(self._values),
                 *self._pipelined(row),
                 *self._divided(),
-                *self._stored(row),
+                self._stored(row),
             ]
         )
 
@@ -236,7 +236,7 @@ class _Kernel:
                 statements.append(kept(self._values, at(self._values, one) * at(self._totals, half), one))
         return statements
 
-    def _stored(self, row: Any) -> list[Any]:
+    def _stored(self, row: Any) -> Any:
         tiles = self._tiles
         mine = self._warp * waiting_words(tiles.columns)
 

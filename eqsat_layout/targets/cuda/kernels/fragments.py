@@ -7,7 +7,7 @@ registers of a thread are those that PTX says for m16n8 instructions: of sums, r
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ from tvm import tirx
 
 from eqsat_layout.targets.cuda.kernels.arithmetics import Arithmetic
 from eqsat_layout.targets.cuda.kernels.fills import Fill, Shared
-from eqsat_layout.targets.cuda.kernels.statements import address, at, issued, kept, local, sequence
+from eqsat_layout.targets.cuda.kernels.statements import address, at, issued, kept, local, sequence, unrolled
 
 ROWS: Final = 16
 """Of an instruction; columns are loaded by as many too, for two instructions."""
@@ -99,33 +99,40 @@ def multiplied(arithmetic: Arithmetic, rows: int, columns: int, sums: Any, a: An
     """All products of a warp's fragments, of so many rows and columns, added to its sums."""
     if arithmetic.products == 1:
         rounded = [_rounded(one) for one in (a, b)] if arithmetic.operand == "float32" else []
-        return sequence([*rounded, *_instructions(arithmetic, rows, columns, sums, [(a, b)])])
+        return sequence([*rounded, _instructions(arithmetic, rows, columns, sums, [(a, b)])])
     (low_a, cut_a), (low_b, cut_b) = (_cut(one) for one in (a, b))
     pairs = [(low_a, b), (a, low_b), (a, b)]
-    return sequence([cut_a, cut_b, *_instructions(arithmetic, rows, columns, sums, pairs)])
+    return sequence([cut_a, cut_b, _instructions(arithmetic, rows, columns, sums, pairs)])
 
 
-def _instructions(
-    arithmetic: Arithmetic, rows: int, columns: int, sums: Any, pairs: list[tuple[Any, Any]]
-) -> Iterator[Any]:
+def _instructions(arithmetic: Arithmetic, rows: int, columns: int, sums: Any, pairs: Sequence[tuple[Any, Any]]) -> Any:
     rows, columns = rows // ROWS, columns // COLUMNS
-    for row in range(rows):
-        for turn in range(columns):
-            column = turn if row % 2 == 0 else columns - 1 - turn  # what was used last is used again first
-            own = [at(sums, (row * columns + column) * 4 + index) for index in range(4)]
-            for a, b in pairs:
-                lefts = [at(a, row * 4 + index) for index in range(4)]
-                rights = [at(b, column * 2 + index) for index in range(2)]
-                yield issued(arithmetic.instruction, *own, *lefts, *rights, *own)
+
+    def tile(row: Any, turn: Any) -> Any:
+        is_odd = tirx.floormod(row, 2)
+        column = turn + is_odd * (columns - 1 - 2 * turn)  # what was used last is used again first
+        own = [at(sums, (row * columns + column) * 4 + index) for index in range(4)]
+        return sequence(
+            issued(
+                arithmetic.instruction,
+                *own,
+                *(at(a, row * 4 + index) for index in range(4)),
+                *(at(b, column * 2 + index) for index in range(2)),
+                *own,
+            )
+            for a, b in pairs
+        )
+
+    return unrolled(rows, lambda row: unrolled(columns, lambda turn: tile(row, turn)))
 
 
 def _rounded(registers: Any) -> Any:
     """To tensorfloat32, to nearest: the unit itself would cut."""
-    size = int(registers.ty.shape[0])
-    return sequence(
-        issued("cvt.rna.tf32.f32", at(registers, index), tirx.reinterpret("float32", at(registers, index)))
-        for index in range(size)
-    )
+
+    def rounded(index: Any) -> Any:
+        return issued("cvt.rna.tf32.f32", at(registers, index), tirx.reinterpret("float32", at(registers, index)))
+
+    return unrolled(int(registers.ty.shape[0]), rounded)
 
 
 def _cut(registers: Any) -> tuple[Any, Any]:
@@ -133,21 +140,24 @@ def _cut(registers: Any) -> tuple[Any, Any]:
     size = int(registers.ty.shape[0])
     low = local(size, "uint32", f"{registers.name}_low")
     whole = local(1, "float32", f"{registers.name}_whole")
-    statements = [tirx.AllocBuffer(low), tirx.AllocBuffer(whole)]
-    for index in range(size):
+
+    def cut(index: Any) -> Any:
         high = at(registers, index)
         rest = at(whole, 0) - tirx.reinterpret("float32", high)
-        statements += [
-            kept(whole, tirx.reinterpret("float32", high), 0),
-            issued("cvt.rna.tf32.f32", high, at(whole, 0)),
-            issued("cvt.rna.tf32.f32", at(low, index), rest),
-        ]
-    return low, sequence(statements)
+        return sequence(
+            [
+                kept(whole, tirx.reinterpret("float32", high), 0),
+                issued("cvt.rna.tf32.f32", high, at(whole, 0)),
+                issued("cvt.rna.tf32.f32", at(low, index), rest),
+            ]
+        )
+
+    return low, sequence([tirx.AllocBuffer(low), tirx.AllocBuffer(whole), unrolled(size, cut)])
 
 
 def zeroed(sums: Any) -> Any:
     zero = tirx.const(0, str(sums.ty.dtype))
-    return sequence(kept(sums, zero, index) for index in range(int(sums.ty.shape[0])))
+    return unrolled(int(sums.ty.shape[0]), lambda index: kept(sums, zero, index))
 
 
 def place_of_sum(lane: Any, index: int) -> tuple[Any, Any]:

@@ -108,10 +108,11 @@ class _Kernel:
 
         early, late = self._early_and_late
         known = as_int(self._tiles)
-        first = range(ahead if known is None else min(ahead, known))  # beyond the last step there are zeros
-        begun = [*(fill(number(tile), early) for tile in first), waited()] if early else []
+        first = ahead if known is None else min(ahead, known)  # beyond the last step there are zeros
+        begun = [loop(first, lambda tile: fill(tile, early)), waited()] if early else []
         begun += [
-            sequence([fill(number(tile), late) if tile in first else None, _committed()]) for tile in range(ahead)
+            loop(first, lambda tile: sequence([fill(tile, late), _committed()])),
+            *(_committed() for _ in range(first, ahead)),
         ]
 
         def turn(tile: Any) -> Any:
@@ -200,7 +201,7 @@ class _Kernel:
             return results.inside(*where, *tile, results.stored(batch, *where, total, turn))
 
         waiting = WarpSums(sums, plan.warp_rows, plan.warp_columns, results.run, lane, self._shared, mine)
-        return [*results.allocated(), *stored_in_runs(waiting, load, store)]
+        return [*results.allocated(), stored_in_runs(waiting, load, store)]
 
 
 def _committed() -> Any:

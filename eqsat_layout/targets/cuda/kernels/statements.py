@@ -39,6 +39,12 @@ def loop(extent: Any, body: Callable[[Any], Any], kind: Any = tirx.ForKind.SERIA
     return tirx.For(var, number(0), number(extent), kind, body(var))
 
 
+def unrolled(extent: int, body: Callable[[Any], Any]) -> Any:
+    """A loop that the device's compiler writes out: the text stays short for all who read it before."""
+    written = loop(extent, body, tirx.ForKind.UNROLLED)
+    return written if extent == 1 else tirx.AttrStmt(number(0), "pragma_unroll_explicit", number(0), written)
+
+
 def vectorized(lanes: int, body: Callable[[Any], Any]) -> Any:
     return loop(lanes, body, tirx.ForKind.VECTORIZED)
 

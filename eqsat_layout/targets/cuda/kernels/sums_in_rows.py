@@ -14,7 +14,16 @@ from typing import Any, Final, TypeAlias
 from tvm import tirx
 
 from eqsat_layout.targets.cuda.kernels.fragments import COLUMNS, ROWS, place_of_sum
-from eqsat_layout.targets.cuda.kernels.statements import LANES, at, guarded, kept, sequence, vectorized, warp_barrier
+from eqsat_layout.targets.cuda.kernels.statements import (
+    LANES,
+    at,
+    guarded,
+    kept,
+    sequence,
+    unrolled,
+    vectorized,
+    warp_barrier,
+)
 
 _PAD: Final = 8
 """Words between the rows: so pairs of sums meet in no bank."""
@@ -52,13 +61,12 @@ class WarpSums:
     start: Any
 
 
-def stored_in_runs(sums: WarpSums, load: Load, store: Store) -> list[Any]:
+def stored_in_runs(sums: WarpSums, load: Load, store: Store) -> Any:
     """Statements that ``load`` what belongs to each run, and ``store`` it."""
     run, columns, lane = sums.run, sums.columns, sums.lane
     pitch = columns + _PAD
     vectors = ROWS * columns // run
     turns = range(turns_of(columns, run))
-    statements: list[Any] = []
 
     def place(turn: int) -> tuple[Any, Any, Any]:
         """Row and column of a run, and whether there is one."""
@@ -66,12 +74,12 @@ def stored_in_runs(sums: WarpSums, load: Load, store: Store) -> list[Any]:
         is_there = vector < vectors if vectors % LANES else None
         return tirx.floordiv(vector * run, columns), tirx.floormod(vector * run, columns), is_there
 
-    def loaded(band: int, turn: int) -> Any:
+    def loaded(band: Any, turn: int) -> Any:
         here, across, is_there = place(turn)
         statement = load(turn, band * ROWS + here, across)
         return statement and guarded(is_there, statement)
 
-    def stored(band: int, turn: int) -> Any:
+    def stored(band: Any, turn: int) -> Any:
         here, across, is_there = place(turn)
 
         def total(along: Any) -> Any:
@@ -79,14 +87,15 @@ def stored_in_runs(sums: WarpSums, load: Load, store: Store) -> list[Any]:
 
         return guarded(is_there, store(turn, band * ROWS + here, across, total))
 
-    for band in range(sums.rows // ROWS):
-        statements += [loaded(band, turn) for turn in turns]
-        statements += [_spread(sums, band), warp_barrier()]
-        statements += [*(stored(band, turn) for turn in turns), warp_barrier()]
-    return statements
+    def passed(band: Any) -> Any:
+        ahead = [loaded(band, turn) for turn in turns]
+        spread = [_spread(sums, band), warp_barrier()]
+        return sequence([*ahead, *spread, *(stored(band, turn) for turn in turns), warp_barrier()])
+
+    return unrolled(sums.rows // ROWS, passed)
 
 
-def _spread(sums: WarpSums, band: int) -> Any:
+def _spread(sums: WarpSums, band: Any) -> Any:
     """Registers of 16 rows of sums to shared memory."""
     tiles = sums.columns // COLUMNS
 

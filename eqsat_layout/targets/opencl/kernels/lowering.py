@@ -132,7 +132,6 @@ def _passes(target: tvm.target.Target) -> list[Any]:
         _checked_stores,
         tirx.transform.UnrollLoop(),
         tirx.transform.StmtSimplify(),
-        tirx.transform.RemoveNoOp(),
         s_tir.transform.RewriteUnsafeSelect(),
         tirx.transform.VerifyMemory(),
         tirx.transform.AnnotateEntryFunc(),
