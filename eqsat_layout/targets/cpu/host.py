@@ -46,8 +46,14 @@ def features(target: tvm.target.Target) -> list[str]:
 
 
 def needs(target: tvm.target.Target) -> tuple[str, ...]:
-    """The sets of instructions that code for an x86 target may use beyond what each such CPU has, by Linux's names."""
-    return tuple(own for name in features(target) if (own := name.replace("-", "_")) in _CHECKED)
+    """The sets of instructions that code for an x86 target may use beyond what each such CPU has, by Linux's names.
+
+    The matrix unit where the target asks for it: LLVM uses it by intrinsics only, and takes it for a part of every CPU
+    of a name, while virtual machines often have none.
+    """
+    asked = {str(name).removeprefix("+") for name in dict(target.attrs).get("mattr", ())}
+    used = (name for name in features(target) if name in asked or not name.startswith("amx"))
+    return tuple(own for name in used if (own := name.replace("-", "_")) in _CHECKED)
 
 
 def is_architecture(config: Mapping[str, Any]) -> bool:

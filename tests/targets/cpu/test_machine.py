@@ -8,6 +8,7 @@ import pytest
 
 from eqsat_layout.cost.model import Roofline
 from eqsat_layout.targets.cpu.costs import default_costs
+from eqsat_layout.targets.cpu.host import needs
 from eqsat_layout.targets.cpu.machine import PRESETS, machine_of, with_caches
 from eqsat_layout.targets.cpu.target import normalize_target
 from eqsat_layout.targets.registry import target
@@ -107,3 +108,13 @@ def test_the_roofline_is_that_of_the_machine(mcpu, vector_bytes, sliding):
         flops=3e9 * vector_bytes, vector_bytes=vector_bytes, phase=1 / 3e9, gather=1.5 / 3e9, sliding=sliding
     )
     assert costs == replace(expected, rewrite_bandwidth=20e9)
+
+
+def test_a_library_needs_the_matrix_unit_only_where_the_target_asks_for_it():
+    """A virtual machine has a CPU by the name of one with the unit, but not the unit: it refused its own libraries."""
+    plain, asking = (
+        needs(target_of(mcpu="emeraldrapids", mtriple="x86_64-linux-gnu", mattr=mattr)) for mattr in ([], AMX_BYTES)
+    )
+    assert "avx512f" in plain
+    assert not [name for name in plain if name.startswith("amx")]
+    assert {"amx_tile", "amx_int8"} <= {*asking}
