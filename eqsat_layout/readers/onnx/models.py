@@ -18,6 +18,7 @@ from eqsat_layout.readers.onnx.folding import folded, with_functions_inlined
 from eqsat_layout.readers.onnx.graphs import (
     OnnxNodeError,
     bytes_given,
+    check_attribute_names,
     check_domains,
     check_ports,
     in_order,
@@ -48,6 +49,7 @@ def from_proto(given: Any, sizes: Sizes | None = None) -> Model:
     """``given`` is not changed. Raises whatever the frontend raises, of one node :class:`EqsatError` that names it."""
     given = with_functions_inlined(in_order(of_a_known_version(given)))
     check_ports(given.graph)
+    check_attribute_names(given)
     return _from_checked(given, sizes, frozenset())
 
 
