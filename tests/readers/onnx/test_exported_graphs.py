@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import eqsat_layout
+from eqsat_layout.errors import EqsatError
 from eqsat_layout.readers.onnx.models import from_proto
 
 onnx = pytest.importorskip("onnx")
@@ -116,3 +117,11 @@ def test_a_gru_may_have_other_activations() -> None:
     new = np.where(products < 0, 0.1 * products, products)
     made = step("GRU", constants, activations=["HardSigmoid", "LeakyRelu"], activation_alpha=[0.3, 0.1])
     assert np.allclose(made, (1 - keep) * new + keep * STEP["h"][0], atol=1e-5)
+
+
+def test_an_attribute_that_an_op_does_not_have_is_refused() -> None:
+    """It was left out in silence: a convolution with ``dilation`` for ``dilations`` had none."""
+    weight = {"w": np.zeros((2, 3, 3, 3), "float32")}
+    bad = model([node("Conv", ["x", "w"], ["y"], name="bad", dilation=[2, 2])], {"x": [1, 3, 8, 8]}, weight)
+    with pytest.raises(EqsatError, match=r"node 'bad' \(Conv\) has an attribute 'dilation', .* mean 'dilations'"):
+        from_proto(bad)
