@@ -24,7 +24,7 @@ def one_hot(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any]
     if isinstance(count, ir.GenericConst):
         depth = [int(one) for one in count.value.numpy().reshape(-1)]
     if len(depth) != 1 or not (isinstance(depth[0], int) or isinstance(depth[0].ty, ir.PrimType)):
-        raise EqsatError("OneHot of as many places as are known at run time only is not done")
+        raise EqsatError(f"OneHot of as many places as is known at run time only ({count.name}) is not done")
     axis = int(attributes["axis"]) % (len(given.ty.shape) + 1)
 
     def places(index: Any, off_and_on: Any) -> Any:
