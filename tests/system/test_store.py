@@ -71,11 +71,15 @@ def test_no_limit_no_files(tmp_path: Path) -> None:
     assert not (tmp_path / "store").exists()
 
 
-def test_a_folder_that_can_not_be_written_costs_nothing_else(tmp_path: Path) -> None:
+def test_a_folder_that_can_not_be_written_costs_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Each start compiled everything again, in silence."""
     (tmp_path / "file").write_text("no folder")
     store = ArtefactStore(tmp_path / "file", 1 << 20)
-    store.put("a", [b"contents"])
+    for _ in range(2):
+        store.put("a", [b"contents"])
     assert store.get("a") is None
+    (message,) = caplog.messages
+    assert message.startswith(f"what is compiled is not kept: {tmp_path / 'file'}: Not a directory")
 
 
 WRITER = """

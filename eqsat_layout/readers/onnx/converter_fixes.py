@@ -180,10 +180,6 @@ def fixed_inputs(builder: relax.BlockBuilder, op: str, inputs: Any, attributes: 
         if opset >= 16 and scale != 1.0:  # half a pixel of the map, not of the image, is taken off
             moved = relax.const(np.float32(0.5 - 0.5 / scale), str(inputs[1].ty.dtype))
             return type(inputs)([inputs[0], builder.emit(relax.op.add(inputs[1], moved)), *list(inputs)[2:]])
-    if op == "OneHot" and isinstance(inputs[1], ir.GenericConst):  # how many there are may be said as a float
-        attributes["axis"] = int(attributes.get("axis", -1)) % (len(inputs[0].ty.shape) + 1)
-        depth = relax.const(inputs[1].value.numpy().astype("int64"), "int64")
-        return type(inputs)([as_dtype(builder, inputs[0], "int64"), depth, *list(inputs)[2:]])
     if op == "TopK":
         attributes["sorted"] = 1  # any order will do else
     if op == "Unique" and attributes.get("axis") is None:  # places are those of a vector
@@ -219,8 +215,7 @@ def converted(builder: relax.BlockBuilder, op: str, inputs: Any, attributes: dic
         return _unpooled(builder, inputs, convert)
     if op == "Slice" and (made := sliced(builder, inputs)) is not None:
         return made
-    made = convert(inputs)
-    return as_dtype(builder, made, str(inputs[2].ty.dtype)) if op == "OneHot" else made
+    return convert(inputs)
 
 
 def _unpooled(builder: relax.BlockBuilder, inputs: Any, convert: Any) -> Any:
@@ -242,7 +237,7 @@ def _lengths(inputs: Any, attributes: dict[str, Any]) -> list[int]:
 
 def _parts(builder: relax.BlockBuilder, data: Any, lengths: list[int], axis: int) -> Any:
     """One of no elements too, between which TVM's split sees no border."""
-    ends = np.cumsum(lengths).tolist()
+    ends, axis = np.cumsum(lengths).tolist(), axis % len(data.ty.shape)
     return relax.Tuple(
         [
             builder.emit(relax.op.strided_slice(data, [axis], [end - length], [end]))

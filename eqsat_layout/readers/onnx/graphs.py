@@ -18,7 +18,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from eqsat_layout.errors import EqsatError
+from eqsat_layout.errors import EqsatError, did_you_mean
 from eqsat_layout.readers.guards.tensor_sizes import UnsafeTensorError, check_extents
 
 MOST_COMPUTED: Final = 1 << 26
@@ -170,6 +170,23 @@ def check_ports(graph: Any) -> None:
             if kind not in (None, "tensor_type"):
                 raise EqsatError(
                     f"the {what} {value.name!r} is no tensor but of the kind {str(kind).removesuffix('_type')}"
+                )
+
+
+def check_attribute_names(model: Any) -> None:
+    """:class:`EqsatError` for an attribute that an op of ONNX does not have, such as ``dilation`` for ``dilations``."""
+    defs, opset = importlib.import_module("onnx").defs, opset_of(model)
+    known: dict[str, Any] = {}
+    for node in nodes_of(model.graph):
+        op = str(node.op_type)
+        if node.domain or not (op in known or defs.has(op, opset)):
+            continue
+        names = known.setdefault(op, defs.get_schema(op, opset).attributes.keys())
+        for name in (str(attribute.name) for attribute in node.attribute):
+            if name not in names:
+                near = did_you_mean(name, names)
+                raise EqsatError(
+                    f"{named(node.name, op)} has an attribute {name!r}, which {op} has not. {near}".rstrip()
                 )
 
 
