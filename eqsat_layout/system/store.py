@@ -133,8 +133,11 @@ class ArtefactStore:
 
     def trim(self) -> None:
         """Removes what was used longest ago while there is too much; also what a killed writer left in a folder."""
+        there: list[Path] = []
         found: list[tuple[float, int, Path]] = []
-        for path in self.folder.glob("*/*"):
+        with suppress(OSError):  # a name that is too long for a folder
+            there = list(self.folder.glob("*/*"))
+        for path in there:
             with suppress(OSError):
                 sizes = [one.stat().st_size for one in (path, *path.glob("*"))]
                 found.append((path.stat().st_mtime, sum(sizes), path))

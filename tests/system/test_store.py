@@ -108,3 +108,11 @@ def test_a_variable_that_is_no_number_is_as_if_not_set(value: str, monkeypatch: 
     unset = ArtefactStore.usual().limit
     monkeypatch.setenv(LIMIT_VARIABLE, value)
     assert ArtefactStore.usual().limit == unset
+
+
+def test_a_folder_of_too_long_a_name_costs_nothing_else() -> None:
+    """What was compiled was lost to an error of the file system."""
+    store = ArtefactStore(Path("a" * 5000), 1 << 20)
+    store.put("one", [b"1"])
+    store.trim()
+    assert store.get("one") is None

@@ -21,6 +21,7 @@ from eqsat_layout.errors import EqsatError
 from eqsat_layout.readers.layers.dtypes import as_dtype
 from eqsat_layout.readers.onnx.element_moves import tiled
 from eqsat_layout.readers.onnx.graphs import nodes_of, opset_of
+from eqsat_layout.readers.onnx.inference import inferred
 from eqsat_layout.readers.onnx.resizes import resized
 from eqsat_layout.readers.onnx.slices import sliced
 
@@ -130,7 +131,7 @@ def _say_functions(onnx: Any, model: Any, ops: Any, opset: int) -> bool:
     open_ones = [(node, schema) for node, schema in open_ones if schema.has_context_dependent_function]
     if not open_ones:
         return False
-    graph = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
+    graph = inferred(model).graph
     types = {value.name: value.type for value in (*graph.input, *graph.value_info, *graph.output)}
     for number, (node, schema) in enumerate(open_ones):
         version = max(v for v in schema.context_dependent_function_opset_versions if v <= opset)

@@ -30,6 +30,12 @@ MOST_PER_GIVEN: Final = 4
 MOST_RESULTS: Final = 2048
 """Of one node: TVM's time grows with their square."""
 
+_LARGEST_NUMBER: Final = (1 << 31) - 1
+"""Of an attribute: the axis 2^32 is the axis 0 in 32 bits."""
+
+_ANY_NUMBER: Final = ("value_int", "start", "end")
+"""Attributes that no 32 bits hold: a constant, and where the part of a shape ends, which may be "at the end"."""
+
 TEXT: Final = 8
 """ONNX's number of that type of elements."""
 
@@ -124,7 +130,8 @@ def _check_weights(graph: Any) -> None:
 
 
 def _check_attributes(node: Any, what: str) -> None:
-    """:class:`EqsatError` for tensors in a node that are none, and for more or fewer results than it says."""
+    """:class:`EqsatError` for tensors in a node that are none, for more or fewer results than it says, and for numbers
+    that TVM would cut off without a word."""
     for attribute in node.attribute:
         if attribute.HasField("sparse_tensor"):
             raise EqsatError(f"{what} holds a sparse tensor, which is not known here")
@@ -135,6 +142,9 @@ def _check_attributes(node: Any, what: str) -> None:
     said = next((int(attribute.i) for attribute in node.attribute if attribute.name == "num_outputs"), None)
     if said not in (None, len(node.output)):  # ONNX's own inference makes as many as it says
         raise EqsatError(f"{what} says num_outputs={said}, and has {len(node.output)} results")
+    large = next((one for one in node.attribute if abs(one.i) > _LARGEST_NUMBER and one.name not in _ANY_NUMBER), None)
+    if large is not None:
+        raise EqsatError(f"{what} has {large.name}={large.i}, which is not done")
 
 
 def _check_stored(tensor: Any) -> None:
