@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from tvm import tirx
 
-from eqsat_layout.targets.schedules.accesses import as_int
 from eqsat_layout.tir.structural import primfunc_pass, structural_map
 
 _WIDE: Final = "int64"
@@ -33,7 +32,9 @@ def _narrowed(outer: Any) -> Any:
         return outer
     core, other = _and_constant(inner)
     cast, added = _and_constant(core) if isinstance(core, tirx.Add | tirx.Sub) else (core, 0)
-    if not isinstance(cast, tirx.Cast) or str(cast.ty.dtype) != _WIDE or None in (bound, other, added):
+    if not isinstance(cast, tirx.Cast) or str(cast.ty.dtype) != _WIDE:
+        return outer
+    if bound is None or other is None or added is None:
         return outer
     largest = _LARGEST.get(str(cast.value.ty.dtype))
     if largest is None or max(abs(bound), abs(other)) + abs(added) > largest:
@@ -46,8 +47,8 @@ def _narrowed(outer: Any) -> Any:
     return tirx.Cast(_WIDE, type(outer)(value, tirx.IntImm(_NARROW, bound)))
 
 
-def _and_constant(node: Any) -> tuple[Any, Any]:
+def _and_constant(node: Any) -> tuple[Any, int | None]:
     """The operands of a binary node, the constant last, where it has one; of a difference it is what is taken off."""
-    if not isinstance(node, tirx.Sub) and as_int(node.a) is not None:
-        return node.b, as_int(node.a)
-    return node.a, as_int(node.b)
+    if not isinstance(node, tirx.Sub) and isinstance(node.a, tirx.IntImm):
+        return node.b, int(node.a)
+    return node.a, int(node.b) if isinstance(node.b, tirx.IntImm) else None
