@@ -31,15 +31,15 @@ def of_first_family(
     name: str, func: Any, notes: Notes, families: Sequence[Family], otherwise: Otherwise, thread: str
 ) -> Any:
     """``func`` as launches; ``otherwise`` where all refuse, with a note. ``thread``: what the target calls one."""
-    if has_blocks_inside(func) and _is_counted(func):
-        return _inside(name, func, families, otherwise, thread, notes)
     reasons: list[str] = []
-    for family in families:
-        try:
-            return family(func)
-        except Refused as reason:
-            reasons.append(str(reason))
     try:
+        if has_blocks_inside(func) and _is_counted(func):
+            return _inside(name, func, families, otherwise, thread, notes)
+        for family in families:
+            try:
+                return family(func)
+            except Refused as reason:
+                reasons.append(str(reason))
         made, has_one = otherwise(func)
     except Refused as reason:
         raise TargetError(f"kernel {name} can't be built: {reason}") from reason

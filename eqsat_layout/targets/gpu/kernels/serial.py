@@ -76,10 +76,11 @@ def rest_as_it_stands(func: Any) -> tuple[Any, bool]:
             return one
         if isinstance(one, tirx.For) and any(map(_is_launch, nodes_of(one.body, tirx.AttrStmt))):
             return changed_loop(one, body=done(one.body))
-        launch, is_alone = _launch_of(one)
-        if is_alone and _is_slow(one):
-            alone.append(one)
-        return launch
+        parts, apart = with_parts_of_iterations(one)
+        launch, is_alone = _launch_of(apart)
+        if is_alone and _is_slow(apart):
+            alone.append(apart)
+        return sequence([*parts, launch])
 
     return _named(plain.with_body(done(plain.body)), name), bool(alone)
 
