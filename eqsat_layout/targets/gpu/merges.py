@@ -100,8 +100,8 @@ def _merged(x: Any, places: Any, axis: int, length: int, is_descending: bool) ->
             return tirx.BufferLoad(places, _moved(at, axis, place))
 
         def comes_first(at: list[Any], one: Any, other: Any) -> Any:
-            values = [tirx.BufferLoad(x, _moved(at, axis, source(at, place))) for place in (one, other)]
-            return _comes_first(*values, is_descending)
+            own, beside = (tirx.BufferLoad(x, _moved(at, axis, source(at, place))) for place in (one, other))
+            return _comes_first(own, beside, is_descending)
 
         with IRBuilder() as builder:
             with T.parallel(0, math.prod(shape)) as flat:
