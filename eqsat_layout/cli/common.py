@@ -50,7 +50,11 @@ ApproxOption = Annotated[
     bool, typer.Option("--approx/--exact", help="Allow algorithms that round differently, such as Winograd.")
 ]
 ObjectiveOption = Annotated[
-    str, typer.Option(metavar="time|traffic", help="What plans are compared by: seconds, or the bytes that they move.")
+    str,
+    typer.Option(
+        metavar="time|traffic|copies",
+        help="What plans are compared by: seconds, the bytes that they move, or kernels that only copy.",
+    ),
 ]
 PrecisionOption = Annotated[
     str | None,
