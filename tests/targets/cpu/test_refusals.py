@@ -152,7 +152,7 @@ def test_tensors_without_elements_are_refused(make_module):
     notes = Notes()
     mod = legalize(make_module(lambda emit, x: emit(op.permute_dims(x, [0, 2, 1])), (0, 8, 2)))
     schedule_module(mod, AVX2, notes)
-    assert list(notes) == ["kernel transpose is not scheduled: a tensor without elements"]
+    assert list(notes) == ["kernel permute_dims is not scheduled: a tensor without elements"]
 
 
 SCALARS = {

@@ -321,7 +321,7 @@ class _Row(NamedTuple):
         if any(StageAccess(load.source, (other,)).uses(self.var) for other in outer):
             raise Refused("along another axis of the operand")
 
-        def read(start: int) -> Any:
-            return tirx.BufferLoad(load.source, vector_at([*outer, tirx.IntImm(str(index.ty.dtype), start)], self.size))
+        def read(start: int, count: int) -> Any:
+            return tirx.BufferLoad(load.source, vector_at([*outer, tirx.IntImm(str(index.ty.dtype), start)], count))
 
         return picked(read, self.values(index), int(load.source.ty.shape[-1]))

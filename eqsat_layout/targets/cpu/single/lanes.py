@@ -104,24 +104,30 @@ def constant(values: npt.NDArray[Any]) -> Any:
     return shuffled([tirx.const(value.item(), str(values.dtype)) for value in values], range(len(values)))
 
 
-def picked(read: Callable[[int], Any], places: npt.NDArray[np.int64], extent: int) -> Any:
-    """The elements at ``places`` of a row of ``extent``, of which ``read(start)`` is the vector at ``start``.
+def picked(read: Callable[[int, int], Any], places: npt.NDArray[np.int64], extent: int) -> Any:
+    """The elements at ``places`` of a row of ``extent``, of which ``read(start, count)`` is a vector.
 
     Refused where they lie in more than two vectors.
     """
-    count = len(places)
     low, high = int(places.min()), int(places.max())
-    if low < 0 or high >= extent or extent < count:
+    count = next((size for size in (len(places), *SIZES) if size <= min(extent, len(places))), 0)
+    if low < 0 or high >= extent or not count:
         raise Refused("no vector in the row")
     if high - low < count:
         start = min(low, extent - count)
-        vector = read(start)
-        return vector if np.array_equal(places, start + np.arange(count)) else shuffled([vector], places - start)
+        vector = read(start, count)
+        return vector if np.array_equal(places, start + np.arange(count)) else _chosen([vector], places - start, count)
     second = high - count + 1
     if second > low + count:
         raise Refused("more than two vectors")
     chosen = np.where(places < low + count, places - low, count + places - second)
-    return shuffled([read(low), read(second)], chosen)
+    return _chosen([read(low, count), read(second, count)], chosen, count)
+
+
+def _chosen(vectors: list[Any], lanes: npt.NDArray[np.int64], count: int) -> Any:
+    """These lanes of vectors of ``count``: TVM asks for as many as there are in the result."""
+    more = -(-len(lanes) // count) - len(vectors)
+    return shuffled([*vectors, *vectors[:1] * more], lanes)
 
 
 def transposed(vectors: Sequence[Any], named: Callable[[Any], Any]) -> list[Any]:

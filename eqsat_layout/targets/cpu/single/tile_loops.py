@@ -15,7 +15,6 @@ from tvm import tirx
 
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cpu.machine import CpuMachine
-from eqsat_layout.targets.cpu.model.core_sharing import pieces_of
 from eqsat_layout.targets.cpu.model.tile_cost import RegisterTile
 from eqsat_layout.targets.schedules import lookups
 from eqsat_layout.targets.schedules.accesses import StageAccess, as_int
@@ -55,25 +54,25 @@ def in_order_of_results(
     """The loops over tiles that :func:`split_tiles` gave, with a run of tiles innermost whose results lie side by side.
 
     In the other order results go to memory in short pieces far from each other, and the core waits for each: 200 rows
-    of 4x75x75 took three times as long. Of other operands that overflow L2, a run of any tiles reads less.
+    of 4x75x75 took three times as long.
     """
     loops, order, ranks = list(outer), outer_order(stage), _ranks(stage)
     moving = [place for place, loop in enumerate(outer) if extent_of(sch, loop) > 1]
     held = [place for place in moving if ranks[order[place]] == _SHARING - 1]
-    if not held or ranks[order[moving[-1]]] != _SHARING:
+    if not held or ranks[order[moving[-1]]] != _SHARING or None in stage.write.shape:
         return loops
-    others = max(load.buffer_bytes for load in stage.loads if load is not stage.vector_load)
-    streams = others > machine.l2_working_set and not pieces_of(stage, machine).axes
+    if stage.write.buffer_bytes < _RUN_SHARE * machine.l2_working_set:  # they stay in the caches in any order
+        return loops
     steps = [_step_of_results(stage, tile, position) for position in order]
     run = steps[held[-1]] * stage.write.element_bytes
     panel = tile.lanes * tile.sizes[tile.vector] * stage.steps * (stage.vector_load or stage.loads[0]).element_bytes
     most, few = _most_held(stage, panel, machine), list[Any]()
     for place in reversed(held):
-        if steps[place] >= steps[moving[-1]] and not streams:
+        if steps[place] >= steps[moving[-1]]:
             break
         extent = extent_of(sch, loops[place])
         fit = divisors(extent, max(1, int(most / panel)))
-        size = fit[-1] if streams else next((count for count in fit if count * run >= _RUN), fit[-1])
+        size = next((count for count in fit if count * run >= _RUN), fit[-1])
         loops[place], inside = sch.split(loops[place], [None, size])
         few.insert(0, inside)
         run, panel = run * size, panel * size
