@@ -191,8 +191,8 @@ def _be_the_copy(
     ended, found = b"1", b""
     try:
         action()
-        for limit, most in before:
-            resource.setrlimit(limit, most)
+        for limit, former in before:
+            resource.setrlimit(limit, former)
         found = pickle.dumps(outcome())
     except MemoryError:
         ended = b""

@@ -63,7 +63,8 @@ class Border:
         """The same for every tensor along the axes in front."""
         if self.fill is not None:
             return with_border(arrays, self.widths, self.fill)
-        return arrays[_inside(self.widths, arrays.shape)]
+        inside: npt.NDArray[Any] = arrays[_inside(self.widths, arrays.shape)]
+        return inside
 
 
 def with_border(arrays: npt.NDArray[Any], widths: Padding, fill: Any) -> npt.NDArray[Any]:

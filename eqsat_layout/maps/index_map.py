@@ -185,8 +185,8 @@ class IndexMap:
         if 0 in self.shape:
             return arrays.reshape(front + result)
         split, order = self._digits
-        order = [*range(more), *(more + place for place in order)]
-        return np.ascontiguousarray(arrays.reshape(front + split).transpose(order)).reshape(front + result)
+        places = [*range(more), *(more + place for place in order)]
+        return np.ascontiguousarray(arrays.reshape(front + split).transpose(places)).reshape(front + result)
 
     @cached_property
     def _digits(self) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -80,7 +80,8 @@ def _slow_ops(search: Search, details: PlanDetails) -> Iterator[str]:
 def _gained_nothing(built: Built, search: Search, details: PlanDetails, said: Sequence[str]) -> Iterator[str]:
     """The rules of the user's that were applied without a trace in what is run, but for those that ``said`` speaks of
     already. Where an op is gone, a rule may be why, and nothing is said."""
-    rules = [rule for rule in users_rules(search.commands) if not any(rule.label in note for note in said)]
+    text = "\n".join(said)
+    rules = [rule for rule in users_rules(search.commands) if rule.label not in text]
     if not rules or any(change.now == GONE for change in details.changes(built)):
         return
     regions = built.regions
