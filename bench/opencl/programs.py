@@ -4,7 +4,8 @@ In: names of networks and of profiles. Out: a table, a summary and, with ``--jso
 each kernel of the compiled program: images are kept in the L1 cache, buffers come from the L2 cache each time where
 the profile says so. ``kept MB``: what these kernels would move if all that they read stayed in the first cache, below
 which no choice of memories goes; ``once MB``: if each read every byte once, below which only other kernels go;
-``planned MB``: what the planner counts, by which "ours, for traffic" (``objective="traffic"``) is the optimum.
+``planned MB`` and ``copies``: what the planner counts, by which "ours, for traffic" (``objective="traffic"``) and
+"ours, for copies" are the optimum.
 Launches, copies and memory are those of the compiled program. ``--run`` runs it on PoCL, compares it with the CPU and
 gives CPU seconds: images are simulated there. The ten networks need the dependency group ``bench``; ``--small`` gives
 them smaller inputs.
@@ -36,6 +37,7 @@ COLUMNS: Final[Sequence[tuple[str, str, int, float]]] = (
     ("kept_bytes", "kept MB", 9, _MB),
     ("once_bytes", "once MB", 9, _MB),
     ("planned_bytes", "planned MB", 11, _MB),
+    ("planned_copies", "copies", 7, 1),
     ("modelled_seconds", "model ms", 9, 1e-3),
     ("peak_bytes", "peak MB", 9, _MB),
     ("padded", "padded", 7, 1),

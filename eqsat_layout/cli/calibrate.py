@@ -35,7 +35,7 @@ def run_calibrate(target: Any, quick: bool, output: Path | None, console: Consol
     database = Database(output)
     database.check_writable()
     stages = Stages(console)
-    with stages("measure", "a few seconds" if quick else "about ten seconds") as say:
+    with stages("measure", "a few seconds" if quick else "about half a minute") as say:
         constants = calibrate(own, quick=quick, progress=say)
     store(database, constants, own)
     default = own.roofline()

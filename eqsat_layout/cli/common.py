@@ -9,11 +9,12 @@ import io
 import json
 import os
 import re
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from rich.console import Console
@@ -49,7 +50,11 @@ ApproxOption = Annotated[
     bool, typer.Option("--approx/--exact", help="Allow algorithms that round differently, such as Winograd.")
 ]
 ObjectiveOption = Annotated[
-    str, typer.Option(metavar="time|traffic", help="What plans are compared by: seconds, or the bytes that they move.")
+    str,
+    typer.Option(
+        metavar="time|traffic|copies",
+        help="What plans are compared by: seconds, the bytes that they move, or kernels that only copy.",
+    ),
 ]
 PrecisionOption = Annotated[
     str | None,
@@ -102,6 +107,10 @@ def _size(word: str) -> Any:
         return range(first, last + 1)
     sizes = () if word == "?" else tuple(map(int, word.split("|")))
     return sizes if len(sizes) > 1 else sizes[0] if sizes else None
+
+
+CLOSED: Final = 128 + signal.SIGPIPE
+"""The exit code where whoever reads standard output has seen enough, as of programs that the system ends then."""
 
 
 def parse_target(text: str | None) -> Any:
@@ -175,11 +184,16 @@ class _Output(SafeConsole):
         try:
             super().print(*objects, **options)
             self.file.flush()
-        except BrokenPipeError:  # whoever reads it has seen enough
-            raise
+        except BrokenPipeError:
+            self.on_broken_pipe()
         except OSError as error:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())  # what is left is written at exit
+            drop_output()
             raise EqsatError(f"standard output: {error.strerror or error}") from error
+
+    def on_broken_pipe(self) -> None:
+        """Where rich itself, too, finds the output closed."""
+        drop_output()
+        raise SystemExit(CLOSED)
 
 
 @contextmanager
@@ -196,3 +210,8 @@ def errors(debug: bool) -> Iterator[None]:
             raise
         print(printable(f"eqsat-layout: {error}"), file=sys.stderr)
         raise typer.Exit(2) from None
+
+
+def drop_output() -> None:
+    """What is left of standard output, which Python writes when it ends, goes nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -8,7 +8,6 @@ interrupted. TVM is imported by the commands, not here, so that ``--help`` answe
 from __future__ import annotations
 
 import errno
-import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -26,6 +25,7 @@ from eqsat_layout.cli.common import (
     ShapeOption,
     SourceArgument,
     TargetOption,
+    drop_output,
     errors,
     make_console,
     parse_assumed,
@@ -62,7 +62,7 @@ def main() -> None:
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # where Python puts what is left to be said when it ends
+        drop_output()
         print(f"eqsat-layout: can't write what there is to say: {error.strerror}", file=sys.stderr)
         sys.exit(2)
 

@@ -146,7 +146,7 @@ class Answers(PartAnswers):
         if ty is None or any(isinstance(e, str) for e in ty.shape) or not self._may_run(signature):
             return []
         size, given = math.prod(int(e) for e in ty.shape), sum(c.elements for c in constants)
-        if not may_fold(size, given, self._offers.growth.get(key, GROWTH)):
+        if not may_fold(size, given, self._names.own_elements, self._offers.growth.get(key, GROWTH)):
             return []
         folded = Constant(f"{key}~{len(self._names.constants)}", Applied(signature, tuple(constants)))
         return [("fold-op", (key, operands, self._names.constant(folded)))]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import pickle
 import resource
 import select
 import signal
@@ -15,7 +16,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from eqsat_layout.errors import EqsatError
 
@@ -133,45 +134,73 @@ def rehearse(action: Callable[[], object], budget: Budget, share: float = 1.0) -
     ends, in words the limit that it hits if not. Without ``fork``, or with threads that a copy would not have, nothing
     is tried. An action that fails with an error of its own is said to end: it will fail here too.
     """
+    return rehearsed(action, lambda: None, budget, share)[0]
+
+
+def rehearsed(
+    action: Callable[[], object], outcome: Callable[[], object], budget: Budget, share: float = 1.0
+) -> tuple[str | None, Any]:
+    """The same, and what ``outcome`` gives in the copy afterwards, however long and large: so need not be done again.
+
+    The latter is None where nothing was tried, or where it failed.
+    """
     if not hasattr(os, "fork") or os.environ.get("RAYON_NUM_THREADS", "1") != "1":
-        return None
+        return None, None
     reading, writing = os.pipe()
     left = budget.seconds_left * share
     seconds = None if left == math.inf else max(math.ceil(left), 1)
     child = os.fork()
     if not child:
-        _be_the_copy(action, writing, budget.megabytes_left, seconds)
+        _be_the_copy(action, outcome, writing, budget.megabytes_left, seconds)
     os.close(writing)
+    found = b""
     try:
         ready, _, _ = select.select([reading], [], [], seconds and seconds * _LATE)
         ended = bool(ready) and os.read(reading, 1) == b"1"
+        with open(reading, "rb", closefd=False) as pipe:
+            found = pipe.read() if ended else b""
     finally:
         os.close(reading)
         os.kill(child, signal.SIGKILL)
         status = os.waitpid(child, 0)[1]
-    return None if ended else budget.died(is_late=not ready or os.WTERMSIG(status) == signal.SIGXCPU)
+    if not ended:
+        return budget.died(is_late=not ready or os.WTERMSIG(status) == signal.SIGXCPU), None
+    return None, pickle.loads(found) if found else None
 
 
-def _be_the_copy(action: Callable[[], object], writing: int, megabytes: float, seconds: int | None) -> None:
+def _be_the_copy(
+    action: Callable[[], object],
+    outcome: Callable[[], object],
+    writing: int,
+    megabytes: float,
+    seconds: int | None,
+) -> None:
     """Never comes back, and says nothing but that it has done it."""
+    limits = []
     try:
         with open(os.devnull, "wb") as nothing:
             os.dup2(nothing.fileno(), 2)  # Rust says aloud that memory is at an end
         size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-        resource.setrlimit(resource.RLIMIT_AS, (size + int(max(megabytes, 1) * _MEGABYTE),) * 2)
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        if seconds is not None:
-            resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
+        limits = [(resource.RLIMIT_AS, size + int(max(megabytes, 1) * _MEGABYTE)), (resource.RLIMIT_CORE, 0)]
+        limits += [] if seconds is None else [(resource.RLIMIT_CPU, seconds)]
+        before = [(limit, resource.getrlimit(limit)) for limit, _ in limits]
+        for (limit, most), (_, (_, hardest)) in zip(limits, before, strict=True):
+            resource.setrlimit(limit, (most, hardest))
     except (OSError, ValueError):
-        pass
+        before = []
+    ended, found = b"1", b""
     try:
         action()
-        os.write(writing, b"1")
+        for limit, most in before:
+            resource.setrlimit(limit, most)
+        found = pickle.dumps(outcome())
     except MemoryError:
-        pass
+        ended = b""
     except BaseException:  # it ended within its memory: the parent meets the same, and says what it is
-        os.write(writing, b"1")
+        found = b""
     finally:
+        with open(writing, "wb") as pipe:
+            pipe.write(ended + found)
         os._exit(0)
 
 

@@ -34,12 +34,16 @@ class Variant:
 
 
 class Names:
-    """The tables of one saturation. Rows that the rules need to take lists apart are collected in ``new_rows``."""
+    """The tables of one saturation. Rows that the rules need to take lists apart are collected in ``new_rows``.
+
+    ``own_elements``: how many the program's own constants have.
+    """
 
     def __init__(self) -> None:
         self.formats: dict[str, Format] = {}
         self.variants: dict[str, Variant] = {}
         self.constants: dict[str, Constant] = {}
+        self.own_elements = 0
         self.lists: dict[str, tuple[str, ...]] = {}
         self.types: dict[str, TensorType] = {}
         self.new_rows: list[tuple[str, tuple[Any, ...]]] = []
@@ -67,7 +71,9 @@ class Names:
 
     def constant(self, constant: Constant) -> str:
         """The name of a constant."""
-        self.constants.setdefault(constant.key, constant)
+        if constant.key not in self.constants:
+            self.constants[constant.key] = constant
+            self.own_elements += constant.elements if constant.is_own else 0
         return constant.key
 
     def type(self, ty: TensorType) -> str:

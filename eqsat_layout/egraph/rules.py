@@ -125,7 +125,8 @@ def _text_of(path: Path) -> str:
         check_size(path, LARGEST)
         return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise RuleError(f"{path}: can't read the rule file: {error}") from error
+        reason = getattr(error, "strerror", None) or error
+        raise RuleError(f"{path}: can't read the rule file: {reason}") from error
 
 
 def split_commands(text: str, file: str) -> list[Command]:

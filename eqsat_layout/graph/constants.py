@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -30,12 +29,14 @@ Evaluate = Callable[[tvm.IRModule], Sequence[Any]]
 """Runs ``main`` of a module without parameters: the tensors of the tuple that it gives."""
 
 
-def may_fold(elements: int, operands: int, growth: float = GROWTH) -> bool:
+def may_fold(elements: int, operands: int, own: int, growth: float = GROWTH) -> bool:
     """Whether an op over constants of so many elements in all is computed ahead for a result of ``elements``.
 
     It is where the result is small, or ``growth`` times as large at most: else the program grows by more than it gains.
+    ``own``: elements of the constants that the program has itself. What is made of them is no measure: joined with
+    itself again and again, a number would fill the memory.
     """
-    return elements <= max(_SMALL, growth * operands)
+    return elements <= max(_SMALL, growth * min(operands, own))
 
 
 _SHARED: Final = ("float32", "float64", "int32", "int64")
@@ -54,16 +55,6 @@ class Applied:
         (ty,) = self.signature.results
         assert ty is not None
         return ty
-
-    @cached_property
-    def identity(self) -> Hashable:
-        """Equal for what is the same op over the same constants, in any region."""
-        return (self.signature.key, *(operand.identity for operand in self.operands))
-
-    @property
-    def before(self) -> list[Applied]:
-        """The ops that make its operands."""
-        return [operand.source for operand in self.operands if isinstance(operand.source, Applied)]
 
 
 @dataclass(frozen=True)
@@ -91,11 +82,10 @@ class Constant:
         """Text that identifies it within its region: another one may use the name for something else."""
         return "|".join((self.name, *(view.key for view in self.views)))
 
-    @cached_property
-    def identity(self) -> Hashable:
-        """Equal for what is made of the same in the same way, in any region."""
-        source = self.source.identity if isinstance(self.source, Applied) else self.source
-        return (source, *(view.key for view in self.views))
+    @property
+    def is_own(self) -> bool:
+        """It is one of the program, as it stands there."""
+        return not self.views and not isinstance(self.source, Applied)
 
     @property
     def dtype(self) -> str:
@@ -117,12 +107,6 @@ class Constant:
             return None
         value = self.source.value
         return uniform_number(np.from_dlpack(value) if str(value.dtype) in _SHARED else value.numpy())
-
-    def applied(self) -> list[Applied]:
-        """The ops that it is made by, operands before users."""
-        if not isinstance(self.source, Applied):
-            return []
-        return [a for operand in self.source.operands for a in operand.applied()] + [self.source]
 
 
 def number_text(value: Any) -> str:
@@ -146,41 +130,79 @@ def _is_uniform(flat: Array) -> bool:
 
 
 class ConstantPool:
-    """Makes constants as laid out for their users; equal uses share one. ``evaluate`` runs ops over constants."""
+    """Makes constants as laid out for their users; equal uses share one. ``evaluate`` runs ops over constants.
+
+    An op over constants has a number, the same for what is the same op over the same constants in any region: as a
+    term, an op over twice the same, over twice the same and so on is without end.
+    """
 
     def __init__(self, evaluate: Evaluate) -> None:
         self._evaluate = evaluate
         self._made: dict[tuple[Hashable, Format], Any] = {}
-        self._results: dict[Hashable, Array] = {}
+        self._numbers: dict[Hashable, int] = {}
+        self._applied: dict[int, tuple[Applied, int]] = {}
+        """By ``id``: what is in here lives on."""
+        self._results: dict[int, Array] = {}
 
     def prepare(self, constants: Iterable[Constant]) -> None:
         """Runs the ops that the constants are made by: those together whose operands are there."""
-        applied = (a for constant in constants for a in constant.applied())
-        waiting = {a.identity: a for a in applied if a.identity not in self._results}
+        waiting: dict[int, Applied] = {}
+        for one in _in_order(constants):
+            identity = (one.signature.key, *map(self._identity, one.operands))
+            number = self._numbers.setdefault(identity, len(self._numbers))
+            self._applied.setdefault(id(one), (one, number))
+            if number not in self._results:
+                waiting[number] = one
         while waiting:
-            ready = [a for a in waiting.values() if not any(b.identity in waiting for b in a.before)]
-            results = self._evaluate(_calls(ready, [[self._array(o) for o in a.operands] for a in ready]))
-            for one, result in zip(ready, results, strict=True):
-                self._results[one.identity] = result.numpy()
-                del waiting[one.identity]
+            ready = {n: a for n, a in waiting.items() if not any(self._number(o) in waiting for o in a.operands)}
+            operands = [[self._array(o) for o in a.operands] for a in ready.values()]
+            results = self._evaluate(_calls(list(ready.values()), operands))
+            for number, result in zip(ready, results, strict=True):
+                self._results[number] = result.numpy()
+                del waiting[number]
 
     def expr(self, constant: Constant, fmt: Format) -> Any:
         """The Relax constant that holds ``constant`` in ``fmt``; the program's own where nothing was done to it."""
-        if not constant.views and fmt.is_row_major and not isinstance(constant.source, Applied):
+        if constant.is_own and fmt.is_row_major:
             return constant.source
-        key = (constant.identity, fmt)
+        key = (self._identity(constant), fmt)
         if key not in self._made:
             fmt = fmt.with_fill(0.0) if fmt.fill is UNDEF else fmt  # any bits will do, 0 is tame
             array = self._array(constant)
             self._made[key] = relax.const(fmt.lay(array), str(array.dtype))
         return self._made[key]
 
+    def _number(self, constant: Constant) -> int | None:
+        """That of the op that a constant is made by."""
+        return self._applied[id(constant.source)][1] if isinstance(constant.source, Applied) else None
+
+    def _identity(self, constant: Constant) -> Hashable:
+        """Equal for what is made of the same in the same way, in any region."""
+        number = self._number(constant)
+        return (constant.source if number is None else number, *(view.key for view in constant.views))
+
     def _array(self, constant: Constant) -> Array:
-        source = constant.source
-        array: Array = self._results[source.identity] if isinstance(source, Applied) else source.value.numpy()
+        number = self._number(constant)
+        array: Array = constant.source.value.numpy() if number is None else self._results[number]
         for view in constant.views:
             array = view.apply(array)
         return array
+
+
+def _in_order(constants: Iterable[Constant]) -> list[Applied]:
+    """The ops that they are made by, each once, operands before users."""
+    found: dict[int, Applied] = {}
+    waiting = [constant.source for constant in constants]
+    while waiting:
+        one = waiting.pop()
+        if not isinstance(one, Applied) or id(one) in found:
+            continue
+        before = [o.source for o in one.operands if isinstance(o.source, Applied) and id(o.source) not in found]
+        if before:
+            waiting += [one, *before]
+        else:
+            found[id(one)] = one
+    return list(found.values())
 
 
 def _calls(ops: Sequence[Applied], operands: Sequence[Sequence[Array]]) -> tvm.IRModule:

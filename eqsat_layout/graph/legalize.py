@@ -54,6 +54,8 @@ def legalize(mod: tvm.IRModule) -> tvm.IRModule:
             legalizers[name] = _forgiving(ordinary)
         elif name == _MULTIPLY_ADD:
             legalizers[name] = _multiply_add
+        else:
+            legalizers[name] = _of_nothing
     for name in _CONVOLUTIONS:
         if name in legalizers:
             legalizers[name] = _convolution_legalizer(legalizers[name])
@@ -77,6 +79,8 @@ def _forgiving(legalizer: Legalizer) -> Legalizer:
     def attempt(builder: Any, call: Any) -> Any:
         if operands(call) > MOST_OPERANDS:
             return call
+        if _holds_nothing(call.ty):
+            return _nothing(builder, call)
         try:
             made = builder.normalize(legalizer(builder, call))
         except REFUSALS:
@@ -91,6 +95,25 @@ def _forgiving(legalizer: Legalizer) -> Legalizer:
         return _of_own_type(builder, made, call) if is_tuple[0] == is_tuple[1] else call
 
     return attempt
+
+
+def _holds_nothing(ty: Any) -> bool:
+    """A tensor one of whose extents is 0, by which TVM divides in some kernels."""
+    shape = ty.shape if isinstance(ty, relax.TensorType) else None
+    return isinstance(shape, relax.ShapeExpr) and any(isinstance(x, tirx.IntImm) and not int(x) for x in shape.values)
+
+
+def _of_nothing(builder: Any, call: Any) -> Any:
+    """Ops that TVM's build makes kernels of only later, as scans: these stay, but where there is nothing to compute."""
+    are_tensors = all(isinstance(one.ty, relax.TensorType) for one in call.args)
+    return _nothing(builder, call) if are_tensors and _holds_nothing(call.ty) else call
+
+
+def _nothing(builder: Any, call: Any) -> Any:
+    zero = tirx.const(0, str(call.ty.dtype))
+    return builder.call_te(
+        lambda: te.compute(call.ty.shape.values, lambda *_: zero, "nothing"), primfunc_name_hint=_hint(call)
+    )
 
 
 def _of_own_type(builder: Any, made: Any, call: Any) -> Any:

@@ -176,8 +176,21 @@ class IndexMap:
         """``array`` of ``shape``, laid out: an array of ``result_shape``."""
         if array.shape != self.shape:
             raise LayoutError(f"array of shape {array.shape} given to a map of shape {self.shape}")
+        return self.apply_to_each(array)
+
+    def apply_to_each(self, arrays: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The same for every array along the axes in front of those of ``shape``."""
+        more = arrays.ndim - len(self.shape)
+        front, result = arrays.shape[:more], tuple(int(e) for e in self.result_shape)
         if 0 in self.shape:
-            return array.reshape([int(e) for e in self.result_shape])
+            return arrays.reshape(front + result)
+        split, order = self._digits
+        order = [*range(more), *(more + place for place in order)]
+        return np.ascontiguousarray(arrays.reshape(front + split).transpose(order)).reshape(front + result)
+
+    @cached_property
+    def _digits(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The extents of the digits as they stand in ``shape``, and which stand where in the result."""
         axis_digits: list[list[Digit]] = [[] for _ in self.shape]
         for digits in self.dims:
             for digit in digits:
@@ -188,8 +201,7 @@ class IndexMap:
             for digit in sorted(own, key=lambda d: -d.stride):
                 position[digit.axis, digit.stride] = len(split)
                 split.append(int(digit.extent))
-        order = [position[d.axis, d.stride] for digits in self.dims for d in digits]
-        return np.ascontiguousarray(array.reshape(split).transpose(order)).reshape([int(e) for e in self.result_shape])
+        return tuple(split), tuple(position[d.axis, d.stride] for digits in self.dims for d in digits)
 
     @cached_property
     def key(self) -> str:

@@ -14,7 +14,6 @@ from typing import Any, Final
 
 import tvm
 from tvm import relax
-from tvm.target import codegen
 from tvm_ffi.serialization import from_json_graph_str, to_json_graph_str
 
 from eqsat_layout.graph.legalize import legalize
@@ -22,6 +21,7 @@ from eqsat_layout.graph.skeleton import Kind, Skeleton, kind_of, read_tensors, w
 from eqsat_layout.passes.any_size import for_any_size
 from eqsat_layout.passes.guarded_reads import guard_reads
 from eqsat_layout.passes.guarded_writes import guard_writes
+from eqsat_layout.system.own_cpu import own_cpu
 from eqsat_layout.system.workers import WorkerError, workers
 from eqsat_layout.tir.negated_dividends import dividends_that_count_up
 
@@ -72,9 +72,7 @@ def _evaluate_job(job: _Job) -> list[Kind]:
     """Writes the results; gives what kinds they are."""
     tensors = read_tensors(Path(job.given), job.kinds)
     module = Skeleton(from_json_graph_str(job.module), tuple(tensors)).with_parameters("main")
-    target = tvm.target.Target(
-        {"kind": "llvm", "mcpu": str(codegen.llvm_get_system_cpu()), "opt-level": _OPTIMISATION, "num-cores": 1}
-    )
+    target = tvm.target.Target(own_cpu().config | {"opt-level": _OPTIMISATION, "num-cores": 1})
     with tvm.transform.PassContext(opt_level=0):
         mod = dividends_that_count_up()(guard_writes(guard_reads(legalize(for_any_size(module)))))
         executable = tvm.compile(mod, target=target)

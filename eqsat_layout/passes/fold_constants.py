@@ -77,8 +77,9 @@ class _Judge:
 def _constant_part(function: Any, judge: _Judge) -> _ConstantPart:
     constant: dict[Any, Any] = {}
     wanted: dict[Any, None] = {}
+    own = sum(elements(one.ty) or 0 for one in _constants(function.body))
     for binding in _bindings(function):
-        is_constant = isinstance(binding, relax.VarBinding) and _is_constant(binding.value, constant)
+        is_constant = isinstance(binding, relax.VarBinding) and _is_constant(binding.value, constant, own)
         if is_constant and judge.is_safe(binding.value):
             constant[binding.var] = binding
             if not isinstance(binding.var, relax.DataflowVar):
@@ -94,7 +95,7 @@ def _bindings(function: Any) -> Iterator[Any]:
             yield from block.bindings
 
 
-def _is_constant(value: Any, constant: dict[Any, Any]) -> bool:
+def _is_constant(value: Any, constant: dict[Any, Any], own: int) -> bool:
     if not isinstance(value, tvm.ir.Call) or not isinstance(value.op, tvm.ir.Op) or not _is_pure(value.op):
         return False
     variables = [v for v in relax.analysis.free_vars(value) if not tvm.ir.is_prim_expr(v)]
@@ -104,7 +105,7 @@ def _is_constant(value: Any, constant: dict[Any, Any]) -> bool:
     size, given = elements(value.ty), [elements(v.ty) for v in inputs]
     if size is None or any(g is None for g in given):
         return False
-    return may_fold(size, sum(g for g in given if g is not None))
+    return may_fold(size, sum(g for g in given if g is not None), own)
 
 
 def _is_pure(op: Any) -> bool:

@@ -50,16 +50,29 @@ class Built:
 
     @cached_property
     @one_at_a_time
-    def kernels(self) -> tuple[BuiltKernel, ...]:
-        """In the order in which they run."""
+    def _joined(self) -> tuple[Any, Any, Mapping[str, Any]]:
+        """The module as the target joins it, as it was before, with marks, and what these stand for."""
         notes = Notes()
         emitted, parts = self.module()
         plain, marks = marked(fold_constants(legalize(emitted), notes))
-        numbers = {id(region.graph): number for number, region in enumerate(self.regions)}
         known = {mark: parts[str(var.name)] for mark, var in marks.items() if str(var.name) in parts}
+        return self.target.kernels(plain, notes), plain, known
+
+    @cached_property
+    @one_at_a_time
+    def slow_kernels(self) -> Sequence[str]:
+        """What the build says of those that no fast code is known for."""
+        return self.target.slow_kernels(self._joined[0])
+
+    @cached_property
+    @one_at_a_time
+    def kernels(self) -> tuple[BuiltKernel, ...]:
+        """In the order in which they run."""
+        joined, plain, known = self._joined
+        numbers = {id(region.graph): number for number, region in enumerate(self.regions)}
         costs = [r.reasons.costs() if r.is_taken else self.written_costs(r) for r in self.regions]
         found: list[BuiltKernel] = []
-        for kernel in kernels_of(self.target.kernels(plain, notes), plain):
+        for kernel in kernels_of(joined, plain):
             own = tuple(dict.fromkeys((numbers[id(known[m][0])], known[m][1]) for m in kernel.marks if m in known))
             cost = sum(costs[number].get(part, 0.0) for number, part in own)
             found.append(BuiltKernel(kernel.callee, own, cost, cost * kernel.saved))

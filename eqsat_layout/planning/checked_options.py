@@ -17,6 +17,8 @@ from eqsat_layout.graph.graph import Program
 
 TIME: Final = "time"
 TRAFFIC: Final = "traffic"
+COPIES: Final = "copies"
+_OBJECTIVES: Final = (TIME, TRAFFIC, COPIES)
 """What plans are compared by."""
 
 
@@ -42,13 +44,14 @@ def check_time_limit(given: Any) -> float | None:
     return float(given)
 
 
-def check_objective(given: Any, cost_model: Any) -> bool:
-    """Whether plans are compared by the bytes that they move; by default they are not."""
-    if given not in (None, TIME, TRAFFIC):
-        raise EqsatError(f"objective must be {TIME!r} or {TRAFFIC!r}, got {given!r}")
-    if given == TRAFFIC and cost_model is not None:
-        raise EqsatError(f"objective {TRAFFIC!r} is a cost model of the target's: give it or cost_model, not both")
-    return bool(given == TRAFFIC)
+def check_objective(given: Any, cost_model: Any) -> str:
+    """What plans are compared by; :data:`TIME` by default."""
+    found = TIME if given is None else given
+    if found not in _OBJECTIVES:
+        raise EqsatError(f"objective must be {', '.join(map(repr, _OBJECTIVES[:-1]))} or {COPIES!r}, got {given!r}")
+    if found != TIME and cost_model is not None:
+        raise EqsatError(f"objective {found!r} is a cost model of the target's: give it or cost_model, not both")
+    return str(found)
 
 
 def check_limits(given: Any) -> Limits:

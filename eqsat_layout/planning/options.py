@@ -44,8 +44,9 @@ class Options(TypedDict, total=False):
       into parts where the target has a matrix unit.
     - ``flows`` (dict): how layouts go through an op, in place of what its TIR says
       (:class:`~eqsat_layout.tir.callbacks.FlowCallback`).
-    - ``objective`` ("time", the default, or "traffic"): what plans are compared by. For "traffic" the best one moves
-      the least bytes, as the target counts them, and costs are the seconds that these alone take.
+    - ``objective`` ("time", the default, "traffic" or "copies"): what plans are compared by. For "traffic" the best one
+      moves the least bytes, as the target counts them, and costs are the seconds that these alone take. For "copies" it
+      has the fewest kernels that only copy, each of which costs a second more, and of such plans it is the fastest.
     - ``cost_model`` (:class:`~eqsat_layout.cost.model.CostModel`): in place of the target's.
     - ``time_limit`` (seconds, default none): of the extraction; the best plan found by then is taken.
     - ``limits`` (:class:`~eqsat_layout.egraph.limits.Limits`): of the rules, so that rules that never come to an end

@@ -15,6 +15,7 @@ from tvm import relax
 
 from eqsat_layout.cost.assumed import AssumedSizes
 from eqsat_layout.cost.checked import checked_cost_model
+from eqsat_layout.cost.copies import COPY, FewestCopies
 from eqsat_layout.cost.model import CostModel
 from eqsat_layout.egraph.flows import Spokesman, flow_callbacks, user_flows
 from eqsat_layout.egraph.limits import Limits
@@ -38,6 +39,8 @@ from eqsat_layout.implementations.collect import check_user_candidates, make_off
 from eqsat_layout.implementations.offers import Offers
 from eqsat_layout.notes import Notes
 from eqsat_layout.planning.checked_options import (
+    COPIES,
+    TRAFFIC,
     check_assumed,
     check_limits,
     check_objective,
@@ -47,9 +50,14 @@ from eqsat_layout.planning.checked_options import (
 )
 from eqsat_layout.planning.clock import Clock
 from eqsat_layout.planning.options import Options, check_options
+from eqsat_layout.report.text import format_seconds
 from eqsat_layout.targets.protocol import Target
 
-_BY_TRAFFIC: Final = "costs are the seconds that moving bytes takes, and nothing else: plans are compared by traffic"
+_SAID: Final = {
+    TRAFFIC: "costs are the seconds that moving bytes takes, and nothing else: plans are compared by traffic",
+    COPIES: f"kernels that only copy cost {format_seconds(COPY)} more: plans are compared by copies, then by time",
+}
+"""Of objectives what their costs mean."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +93,7 @@ def search_of(
     check_options(options)
     rules, limits = check_rules(options.get("rules")), check_limits(options.get("limits"))
     time_limit, own_model = check_time_limit(options.get("time_limit")), options.get("cost_model")
-    by_traffic = check_objective(options.get("objective"), own_model)
+    objective = check_objective(options.get("objective"), own_model)
     desired = options.get("desired_layouts")
     clock = Clock()
     with clock.stage("rules"):
@@ -100,9 +108,9 @@ def search_of(
     with clock.stage("candidates"):
         offers = _offers(program, target, options, spoken.by_key)
         costs = costs_of(program) if own_model is None else checked_cost_model(own_model)
-        if by_traffic:
-            costs = target.traffic(costs)
-            program.notes.append(_BY_TRAFFIC)
+        if objective in _SAID:
+            costs = target.traffic(costs) if objective == TRAFFIC else FewestCopies(costs)
+            program.notes.append(_SAID[objective])
         assumed = check_assumed(options.get("assume"), program)
         costs = AssumedSizes(costs, assumed) if assumed else costs
     return Search(target, program, commands, costs, time_limit, limits, clock, spoken.by_key, offers, builders, assumed)

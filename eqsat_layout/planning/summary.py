@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import tvm
+
 from eqsat_layout.cost.model import CostModel, dtype_bytes
 from eqsat_layout.egraph.answers import RefusedFormat
 from eqsat_layout.egraph.rule_notes import users_rules
@@ -66,6 +68,15 @@ def _kept_back(details: PlanDetails) -> Iterator[str]:
         yield f"{op}: {', '.join(algorithms)} not offered, because sizes are known at run time only"
 
 
+def _slow_ops(search: Search, details: PlanDetails) -> Iterator[str]:
+    """What the build would say of ops that nobody knows element by element; explanations say it of all kernels."""
+    for key, op in search.program.signatures.items():
+        if op.computation is None and op.func is not None:
+            name = details.full_name(key)
+            mod = tvm.IRModule({name: op.func.with_attr("global_symbol", name)})
+            yield from search.target.slow_kernels(mod)
+
+
 def _gained_nothing(built: Built, search: Search, details: PlanDetails, said: Sequence[str]) -> Iterator[str]:
     """The rules of the user's that were applied without a trace in what is run, but for those that ``said`` speaks of
     already. Where an op is gone, a rule may be why, and nothing is said."""
@@ -89,6 +100,7 @@ def summarise(choice: Choice) -> Plan:
     for region, cost in zip(regions, written, strict=True):
         notes += [*region.saturated.notes, *_desires(region, cost)]
     notes += _gained_nothing(built, search, details, notes)
+    notes += _slow_ops(search, details)
     return Plan(
         make_module=lambda: choice.module,
         cost=sum(r.cost for r in regions),
@@ -114,7 +126,7 @@ def summarise(choice: Choice) -> Plan:
         refusals=lambda: _refusals(regions, details),
         told_changes=lambda: details.changes(built),
         told_kernels=lambda: tuple(details.kernels(built)),
-        explained=lambda plan: _explanation(regions, program, details, plan),
+        explained=lambda plan: _explanation(built, program, details, plan),
         page=lambda title, plan: _page(title, plan, built, details),
     )
 
@@ -127,15 +139,17 @@ def _sum_written(regions: Sequence[Region], written: Sequence[float | None]) -> 
     return sum(region.input_cost if cost is None else cost for region, cost in pairs)
 
 
-def _explanation(regions: Sequence[Region], program: Program, details: PlanDetails, plan: Plan) -> Explanation:
+def _explanation(built: Built, program: Program, details: PlanDetails, plan: Plan) -> Explanation:
     transforms: list[StayingTransform] = []
     choices: list[ChosenOp] = []
+    regions = built.regions
     for region in regions:
         if region.is_taken:
             transforms += _staying(region, details).values()
             choices += _chosen(region, program, details)
     unchanged = tuple(_unchanged(regions, details))
-    return Explanation(tuple(transforms), tuple(choices), plan.kernels, plan.cost, unchanged)
+    slow = tuple(built.slow_kernels)
+    return Explanation(tuple(transforms), tuple(choices), plan.kernels, plan.cost, unchanged, slow)
 
 
 def _unchanged(regions: Sequence[Region], details: PlanDetails) -> list[str]:
@@ -216,8 +230,9 @@ def _page(title: str, plan: Plan, built: Built, details: PlanDetails) -> str:
         for t in own.values()
     ]
     pictures = details.pictures(built, [{store: t.reason for store, t in own.items()} for own in stays])
+    notes = tuple(dict.fromkeys([*plan.notes, *built.slow_kernels]))
     figures, plain, unchanged = page_figures(plan), details.names.plain, _unchanged(regions, details)
-    return render(*pictures, Summary(title, figures, plan.changes, rows, plan.notes, plain, unchanged))
+    return render(*pictures, Summary(title, figures, plan.changes, rows, notes, plain, unchanged))
 
 
 def _constant_bytes(region: Region) -> int:

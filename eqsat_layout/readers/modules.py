@@ -29,6 +29,7 @@ from eqsat_layout.readers.text.json_guard import LARGEST as MOST_OF_JSON
 from eqsat_layout.readers.text.json_guard import checked_json
 from eqsat_layout.readers.text.script import read_script
 from eqsat_layout.readers.text.script_literals import UnsafeScriptError
+from eqsat_layout.readers.text.script_names import with_names_of_text
 from eqsat_layout.readers.text.script_size import LARGEST as MOST_OF_TEXT
 from eqsat_layout.readers.torch.archives import LARGEST as MOST_OF_ARCHIVES
 from eqsat_layout.readers.torch.programs import from_program, program_in
@@ -104,7 +105,7 @@ def check_output(path: Path) -> None:
 
 def module_text(mod: tvm.IRModule, name: str = "module") -> str:
     """``mod`` as Relax text that :func:`read_module` reads back to an equal module; ``name`` is for the error."""
-    text = _type_index_maps(str(mod.script(show_meta=True))) + "\n"
+    text = _type_index_maps(str(with_names_of_text(mod).script(show_meta=True))) + "\n"
     try:
         same = tvm_ffi.structural_equal(read_script(text), mod)
     except Exception as error:  # whatever the parser meets

@@ -68,13 +68,15 @@ class ChosenOp:
 @dataclass(frozen=True)
 class Explanation:
     """All reasons of one plan of this ``cost``; ``str()`` is text. ``kernels`` are those that the build makes;
-    ``unchanged``: why parts of the program are left as written."""
+    ``unchanged``: why parts of the program are left as written; ``slow``: the kernels that no fast code is known for.
+    """
 
     transforms: tuple[StayingTransform, ...]
     choices: tuple[ChosenOp, ...]
     kernels: tuple[KernelRecord, ...] = ()
     cost: float = 0.0
     unchanged: tuple[str, ...] = ()
+    slow: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data that JSON can hold: seconds, bytes, text."""
@@ -119,6 +121,7 @@ class Explanation:
                 for k in self.kernels
             ],
             "unchanged": list(self.unchanged),
+            "slow_kernels": list(self.slow),
         }
 
     def __rich__(self) -> RenderableType:
@@ -149,6 +152,9 @@ class Explanation:
             yield Text("How the ops are run", style="bold")
             yield self._table()
         yield from self._kernel_parts()
+        if self.slow:
+            yield Text("Kernels that no fast code is known for", style="bold")
+            yield from (Text(f"  {line}") for line in self.slow)
 
     def _table(self) -> Table:
         table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), show_edge=False)

@@ -13,9 +13,9 @@ import mmap
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -81,11 +81,11 @@ class ArtefactStore:
         return data[ALIGNMENT:]
 
     def put(self, key: str, contents: Sequence[bytes | memoryview]) -> None:
-        """Keeps an artefact, given in parts. A disk that is full or can't be written costs only this."""
+        """Keeps an artefact, given in parts. A disk that is full or can't be written costs only this, and a warning."""
         if not self.limit or sum(map(len, contents)) > self.limit // 4:
             return
         path = self._path(key)
-        with suppress(OSError):
+        with self._warning():
             self._make_folder(path.parent)
             descriptor, name = tempfile.mkstemp(dir=path.parent)
             try:
@@ -119,7 +119,7 @@ class ArtefactStore:
         path = self._path(key).with_suffix(suffix)
         if not self.limit:
             return
-        with suppress(OSError):
+        with self._warning():
             self._make_folder(path.parent)
             with tempfile.TemporaryDirectory(dir=path.parent) as folder:
                 made = Path(folder) / path.name
@@ -133,8 +133,11 @@ class ArtefactStore:
 
     def trim(self) -> None:
         """Removes what was used longest ago while there is too much; also what a killed writer left in a folder."""
+        there: list[Path] = []
         found: list[tuple[float, int, Path]] = []
-        for path in self.folder.glob("*/*"):
+        with suppress(OSError):  # a name that is too long for a folder
+            there = list(self.folder.glob("*/*"))
+        for path in there:
             with suppress(OSError):
                 sizes = [one.stat().st_size for one in (path, *path.glob("*"))]
                 found.append((path.stat().st_mtime, sum(sizes), path))
@@ -145,6 +148,15 @@ class ArtefactStore:
             with suppress(OSError):
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
             total -= size
+
+    @contextmanager
+    def _warning(self) -> Iterator[None]:
+        """That what is compiled is not kept, where it can't be: the next process compiles it again."""
+        try:
+            yield
+        except OSError as error:
+            why = error.strerror or error
+            _warn(f"what is compiled is not kept: {self.folder}: {why}; {LOCATION} says where else")
 
     @staticmethod
     def _make_folder(folder: Path) -> None:

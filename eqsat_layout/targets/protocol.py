@@ -229,6 +229,10 @@ class Target:
         """The same, for who only asks what becomes one kernel."""
         return self.join(mod, notes)
 
+    def slow_kernels(self, mod: tvm.IRModule) -> Sequence[str]:
+        """What a build says of the kernels of a joined module that no fast code is known for, one text for each."""
+        return ()
+
     def schedule(self, mod: tvm.IRModule, notes: Notes) -> tvm.IRModule:
         """``mod`` with its kernels scheduled."""
         return mod

@@ -29,7 +29,7 @@ class MachineConstants:
 
 
 def calibrate(target: Any = None, *, quick: bool = False, progress: Progress | None = None) -> MachineConstants:
-    """Measures for about ten seconds, ``quick`` for about three. The least of rounds in which every probe runs once:
+    """Measures for about half a minute, ``quick`` for a few seconds. The least of rounds of all probes:
     a busy machine makes none faster.
 
     Raises :class:`~eqsat_layout.errors.TargetError` for a target that this machine can't run.

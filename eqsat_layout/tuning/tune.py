@@ -22,7 +22,7 @@ from eqsat_layout.extract.region import Region
 from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.maps import Format
 from eqsat_layout.notes import Notes, first_line
-from eqsat_layout.planning.checked_options import check_objective
+from eqsat_layout.planning.checked_options import TIME, check_objective
 from eqsat_layout.planning.options import Options
 from eqsat_layout.planning.plan_space import PlanSpace
 from eqsat_layout.planning.source_module import as_module
@@ -118,8 +118,8 @@ def tune(
     can't be run or the device is lost, and what ``compile`` raises for a malformed module or option.
     """
     _check_seconds(seconds)
-    if check_objective(options.get("objective"), options.get("cost_model")):
-        raise EqsatError("tune measures seconds, which say nothing of objective='traffic'")
+    if (objective := check_objective(options.get("objective"), options.get("cost_model"))) != TIME:
+        raise EqsatError(f"tune measures seconds, which say nothing of {objective=}")
     approx = options.get("approx", True)
     runner: KernelRunner
     runner = Here(target_of(target, approx=approx)) if remote is None else remote.runner(target, approx=approx)

@@ -258,3 +258,13 @@ def test_a_full_disk_behind_the_output_is_said_in_a_line() -> None:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr == "eqsat-layout: can't write what there is to say: No space left on device\n"
+
+
+def test_a_reader_that_has_seen_enough_is_no_failure_of_the_program() -> None:
+    """`eqsat-layout fuzz | head` ended with exit code 1, which says that a rule is wrong."""
+    code = "from eqsat_layout.cli.common import errors, make_console\nwith errors(False): make_console().print('x')"
+    read, write = os.pipe()
+    os.close(read)
+    run = subprocess.run([sys.executable, "-c", code], stdout=write, stderr=subprocess.PIPE, check=False)
+    os.close(write)
+    assert (run.returncode, run.stderr) == (141, b"")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eqsat_layout.egraph import limits
-from eqsat_layout.egraph.limits import Budget, Limits
+from eqsat_layout.egraph.limits import Budget, Limits, rehearsed
 
 LARGE = 1e6
 """Megabytes of a large machine."""
@@ -19,3 +19,14 @@ def test_rules_of_the_users_may_not_fill_a_large_machine(monkeypatch: pytest.Mon
     assert large == pytest.approx(LARGE / 2, rel=0.01)
     assert Budget(Limits(), 10, is_guarded=False).megabytes_left == pytest.approx(LARGE / 2, rel=0.01)
     assert Budget(Limits(megabytes=5000), 10, is_guarded=True).megabytes_left == pytest.approx(5000, rel=0.1)
+
+
+def test_what_a_copy_finds_need_not_be_found_again() -> None:
+    budget = Budget(Limits(seconds=60.0, megabytes=200.0), 0, is_guarded=True)
+    done: list[int] = []
+    assert rehearsed(lambda: done.append(1), lambda: (done, "x" * 200_000), budget) == (None, ([1], "x" * 200_000))
+    assert done == []
+    assert rehearsed(lambda: None, lambda: 1 // 0, budget) == (None, None)  # it fails here too, with its error
+    hit, found = rehearsed(lambda: bytearray(1 << 30), lambda: 1, budget)
+    assert hit is not None
+    assert found is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ from tvm import relax
 from tvm.relax import op as R
 
 import eqsat_layout
+from eqsat_layout.notes import Notes
+from eqsat_layout.passes.fold_constants import fold_constants
 
 
 def in_two_regions(body: Any) -> tvm.IRModule:
@@ -45,3 +48,38 @@ def test_constants_of_two_regions_are_told_apart(body: Any) -> None:
     optimized = eqsat_layout.optimize(mod, desired_layouts={"relax.nn.conv2d": ["NHWC", "OHWI"]})
     assert "(1, 6, 6, 8)" in optimized.script(show_meta=False)
     assert_same_fast(mod, optimized)
+
+
+def doubled(join: Any, times: int) -> tvm.IRModule:
+    """A constant that is put together with itself again and again, and a parameter added to the last of it."""
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((1,), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            made = relax.const(np.float32([1, 2]))
+            for _ in range(times):
+                made = builder.emit(join(made))
+            result = builder.emit_output(R.add(made, x))
+        builder.emit_func_output(result)
+    return builder.get()
+
+
+def test_an_op_over_the_same_constant_twice_is_looked_at_once() -> None:
+    """As terms, forty sums of a constant with itself are 2^40: the plan was never written down."""
+    mod = doubled(lambda made: R.add(made, made), 40)
+    assert_same_fast(mod, eqsat_layout.optimize(mod))
+
+
+@pytest.mark.parametrize("make", [eqsat_layout.optimize, lambda mod: fold_constants(mod, Notes())])
+def test_a_constant_joined_with_itself_does_not_fill_the_memory(make: Any) -> None:
+    """Each step is twice as large as its operand, which was taken for the measure: 33 of them were 32 gigabytes."""
+    largest = 0
+
+    def see(expr: Any) -> None:
+        nonlocal largest
+        if isinstance(expr, tvm.ir.GenericConst) and isinstance(expr.ty, relax.TensorType):
+            largest = max(largest, math.prod(map(int, expr.ty.shape)))
+
+    made = make(doubled(lambda made: R.concat([made, made]), 20))
+    relax.analysis.post_order_visit(made["main"].body, see)
+    assert largest <= 1 << 16

@@ -250,3 +250,10 @@ def test_numbers_are_divided_by_zero(make_module, unscheduled, op, expected):
     mod = make_module(lambda emit, x: emit(op(x, relax.const(0.0))), (3,))
     given = np.array([1, -2, 0], "float32")
     np.testing.assert_array_equal(unscheduled(legalize(mod), given), np.array(expected, "float32"))
+
+
+@pytest.mark.parametrize("scan", [R.cumsum, R.cumprod, R.nn.softmax])
+def test_scans_of_nothing(scan) -> None:
+    """TVM divided by the extent."""
+    made = legalize(program(lambda builder, x: builder.emit(scan(x, 1)), (3, 0)))
+    assert "call_tir" in made.script()

@@ -34,6 +34,8 @@ def numbered(shape: tuple[int, ...]) -> np.ndarray:
 def test_apply_is_the_definition(index_map: IndexMap) -> None:
     x = numbered(index_map.shape)
     np.testing.assert_array_equal(index_map.apply(x), brute_force(index_map, x))
+    both = index_map.apply_to_each(np.stack([x, -x]))
+    np.testing.assert_array_equal(both, np.stack([index_map.apply(x), index_map.apply(-x)]))
 
 
 @given(index_maps())

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 import eqsat_layout
 from eqsat_layout.cli.main import app
+from eqsat_layout.cost.copies import COPY
 from eqsat_layout.cost.database import Snapshot
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.readers.modules import write_module
@@ -46,6 +47,23 @@ def test_the_plan_for_traffic_moves_no_more_than_the_fastest(given: Any) -> None
     assert least.cost <= moved * (1 + 1e-5)  # seconds decide among equals
     if own.kind == "llvm":  # on GPUs it does not pay
         assert ["winograd" in plan.module.script() for plan in (least, fastest)] == [False, True]
+
+
+def test_no_plan_has_fewer_copies_than_the_one_for_copies() -> None:
+    """An image gains more than the copy into it costs, so the plan for time has one where a plan without exists."""
+
+    def body(builder: Any, x: Any) -> Any:
+        for seed in range(3):
+            x = builder.emit(op.nn.conv2d(x, constant(64, 64, 3, 3, seed=seed), padding=1))
+        return builder.emit(op.mean(x, axis=[1, 2, 3]))
+
+    mod, target = program(body, (1, 64, 56, 56)), {"kind": "opencl", "profile": "adreno6xx"}
+    fewest, fastest = (eqsat_layout.plan(mod, target, objective=one) for one in ("copies", "time"))
+    assert fewest.cost < COPY  # none
+    assert fewest.gap == 0
+    assert len(fastest.transforms) > 0
+    assert fastest.cost < fewest.cost
+    assert any("compared by copies" in note for note in fewest.notes)
 
 
 def test_a_cost_model_has_no_objective_beside_it() -> None:

@@ -10,7 +10,9 @@ import tvm
 import tvm_ffi
 from tvm import relax, tirx
 
-from eqsat_layout.readers.modules import FileError, default_output, read_module, write_module
+from eqsat_layout.readers.modules import FileError, default_output, module_text, read_module, write_module
+from eqsat_layout.readers.naming import with_names
+from eqsat_layout.readers.text.script import read_script
 
 HEAD = """\
 import tvm
@@ -234,3 +236,18 @@ def test_a_torch_export_archive_is_read(tmp_path: Path) -> None:
     program = torch.export.export(torch.nn.ReLU(), (example,), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},))
     torch.export.save(program, tmp_path / "m.pt2")
     assert "R.nn.relu" in read_module(tmp_path / "m.pt2").script()
+
+
+@pytest.mark.parametrize("name", ["0", "2a", "if", "metadata", "float", "é"])
+def test_a_name_that_is_no_word_of_python_is_written_as_another_one(name: str) -> None:
+    """A layer of ``torch.nn.Sequential`` is called ``0``; a module with one was refused as Relax text."""
+    size = tirx.Var(name, "int64")
+    x = relax.Var(name, relax.TensorType((size, 4), "float32"))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            y = builder.emit(relax.op.nn.relu(x))
+            result = builder.emit_output(relax.op.add(y, y))
+        builder.emit_func_output(result)
+    module = with_names(builder.get(), {y: name})
+    assert tvm_ffi.structural_equal(read_script(module_text(module)), module)

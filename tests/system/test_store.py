@@ -71,11 +71,15 @@ def test_no_limit_no_files(tmp_path: Path) -> None:
     assert not (tmp_path / "store").exists()
 
 
-def test_a_folder_that_can_not_be_written_costs_nothing_else(tmp_path: Path) -> None:
+def test_a_folder_that_can_not_be_written_costs_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Each start compiled everything again, in silence."""
     (tmp_path / "file").write_text("no folder")
     store = ArtefactStore(tmp_path / "file", 1 << 20)
-    store.put("a", [b"contents"])
+    for _ in range(2):
+        store.put("a", [b"contents"])
     assert store.get("a") is None
+    (message,) = caplog.messages
+    assert message.startswith(f"what is compiled is not kept: {tmp_path / 'file'}: Not a directory")
 
 
 WRITER = """
@@ -104,3 +108,11 @@ def test_a_variable_that_is_no_number_is_as_if_not_set(value: str, monkeypatch: 
     unset = ArtefactStore.usual().limit
     monkeypatch.setenv(LIMIT_VARIABLE, value)
     assert ArtefactStore.usual().limit == unset
+
+
+def test_a_folder_of_too_long_a_name_costs_nothing_else() -> None:
+    """What was compiled was lost to an error of the file system."""
+    store = ArtefactStore(Path("a" * 5000), 1 << 20)
+    store.put("one", [b"1"])
+    store.trim()
+    assert store.get("one") is None

@@ -40,6 +40,31 @@ def check_tensors(mod: tvm.IRModule) -> None:
                 _check_windows(call, str(name.name_hint))
 
 
+def check_tuples(mod: tvm.IRModule) -> None:
+    """Of values of a module as it was parsed: a pair of twice the same pair, and so on, is short as a text.
+
+    TVM's checks go through types as trees, so that nothing may follow those of more parts than a tuple has.
+    """
+    parts: dict[int, int] = {}
+    kept = []
+
+    def count(ty: Any) -> int:
+        handle = ty.__chandle__()
+        if handle not in parts:
+            kept.append(ty)
+            parts[handle] = sum(map(count, ty.fields)) if isinstance(ty, tvm.ir.TupleType) else 1
+        return parts[handle]
+
+    def see(expr: Any) -> None:
+        if isinstance(expr.ty, tvm.ir.TupleType) and count(expr.ty) > MOST_PARTS:
+            what = expr.name if isinstance(expr, tvm.ir.Var) else "a value"
+            raise UnsafeTensorError(f"{what} has {parts[expr.ty.__chandle__()]} parts, more than {MOST_PARTS}")
+
+    for function in mod.functions.values():
+        if isinstance(function, relax.Function):
+            relax.analysis.post_order_visit(function, see)
+
+
 def _check_windows(call: Any, function: str) -> None:
     """Steps of windows go forwards: where they do not, TVM's kernels read what lies before the tensor."""
     for word in _FORWARDS:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from tvm import relax, te, tirx
 
+from eqsat_layout.readers.layers.activations import Activation
 from eqsat_layout.readers.layers.repeated_steps import Step, loop_over_steps
 
 
@@ -18,13 +19,15 @@ from eqsat_layout.readers.layers.repeated_steps import Step, loop_over_steps
 class Layer:
     """One direction. ``inputs``, ``recurrent``: of shape (gates, numbers); a bias for each. ``reverse``: from the last
     step to the first. The ``kind`` "GRU before" is a GRU that resets its states before they are multiplied.
+    ``activations``: in the order of ONNX; nothing for the usual ones. ``is_coupled``: what an LSTM does not forget is
+    what it takes in.
 
     ``lengths``: of shape (batch,), how many steps each sequence has; after these its states stay, and what it gives is
     0. ``peepholes`` of an LSTM: of shape (3 * numbers,), what the input, output and forget gate see of the cell.
     """
 
     kind: str
-    activations: tuple[str, ...]
+    activations: tuple[Activation, ...]
     inputs: Any
     recurrent: Any
     input_bias: Any
@@ -32,6 +35,7 @@ class Layer:
     reverse: bool
     lengths: Any = None
     peepholes: Any = None
+    is_coupled: bool = False
 
 
 def layer(builder: relax.BlockBuilder, one: Layer, x: Any, states: Sequence[Any]) -> list[Any]:
@@ -56,6 +60,9 @@ def layer(builder: relax.BlockBuilder, one: Layer, x: Any, states: Sequence[Any]
 def _size(size: Any) -> Any:
     """As it is in a kernel: a number, or a variable for what is known at run time."""
     return size if isinstance(size, tirx.IntImm) else tirx.Var(str(size), "int64")
+
+
+_Activations = Sequence[Activation]
 
 
 class _Recurrence:
@@ -112,70 +119,76 @@ class _Recurrence:
         return Step(self.x, self.others, [(self.state, after), *more], y, self.number)
 
 
-def _lstm(own: _Recurrence, _: Sequence[str]) -> Step:
+def _lstm(own: _Recurrence, activations: _Activations, *, is_coupled: bool) -> Step:
     hidden, wide = own.hidden, 4 * own.hidden
+    of_gates, of_data, of_cell = activations
     products = own.product(own.state, "products", 0, wide)
     gates = own.tensor("gates", lambda b, j: products[b, j] + own.given(b, j), wide)
 
     def gate(number: int, cell: Any, b: Any, j: Any) -> Any:
         value = gates[b, number * hidden + j]
-        return te.sigmoid(value if own.peepholes is None else value + own.peepholes[number * hidden + j] * cell[b, j])
+        return of_gates(value if own.peepholes is None else value + own.peepholes[number * hidden + j] * cell[b, j])
 
     def cell(b: Any, j: Any) -> Any:
-        new = gate(0, own.cell, b, j) * te.tanh(gates[b, 3 * hidden + j])
-        return gate(2, own.cell, b, j) * own.cell[b, j] + new
+        taken = gate(0, own.cell, b, j)
+        kept = tirx.const(1, taken.ty.dtype) - taken if is_coupled else gate(2, own.cell, b, j)
+        return kept * own.cell[b, j] + taken * of_data(gates[b, 3 * hidden + j])
 
     new_cell = own.tensor("new_cell", cell)
-    new_state = own.tensor("new_state", lambda b, j: gate(1, new_cell, b, j) * te.tanh(new_cell[b, j]))
+    new_state = own.tensor("new_state", lambda b, j: gate(1, new_cell, b, j) * of_cell(new_cell[b, j]))
     return own.step(new_state, (own.cell, own.lasting("next_cell", new_cell, own.cell)))
 
 
-def _gru(own: _Recurrence, _: Sequence[str]) -> Step:
+def _gru(own: _Recurrence, activations: _Activations) -> Step:
     hidden, wide = own.hidden, 3 * own.hidden
+    of_gates, of_data = activations
     products = own.product(own.state, "products", 0, wide)
     gates = own.tensor("gates", lambda b, j: products[b, j] + own.bias[j], wide)
 
     def new(b: Any, j: Any) -> Any:
-        reset = te.sigmoid(own.x[b, hidden + j] + gates[b, hidden + j])
-        return te.tanh(own.x[b, 2 * hidden + j] + reset * gates[b, 2 * hidden + j])
+        reset = of_gates(own.x[b, hidden + j] + gates[b, hidden + j])
+        return of_data(own.x[b, 2 * hidden + j] + reset * gates[b, 2 * hidden + j])
 
-    return own.step(_kept(own, own.tensor("new", new), lambda b, j: own.x[b, j] + gates[b, j]))
+    return own.step(_kept(own, own.tensor("new", new), lambda b, j: of_gates(own.x[b, j] + gates[b, j])))
 
 
-def _gru_reset_before(own: _Recurrence, _: Sequence[str]) -> Step:
+def _gru_reset_before(own: _Recurrence, activations: _Activations) -> Step:
     """What is new is made of the states that the reset leaves, not of a part of their product."""
     hidden = own.hidden
+    of_gates, of_data = activations
     products = own.product(own.state, "products", 0, 2 * hidden)
     gates = own.tensor("gates", lambda b, j: products[b, j] + own.given(b, j), 2 * hidden)
-    left = own.tensor("left", lambda b, j: te.sigmoid(gates[b, hidden + j]) * own.state[b, j])
+    left = own.tensor("left", lambda b, j: of_gates(gates[b, hidden + j]) * own.state[b, j])
     of_left = own.product(left, "of_left", 2 * hidden, hidden)
-    new = own.tensor("new", lambda b, j: te.tanh(of_left[b, j] + own.given(b, 2 * hidden + j)))
-    return own.step(_kept(own, new, lambda b, j: gates[b, j]))
+    new = own.tensor("new", lambda b, j: of_data(of_left[b, j] + own.given(b, 2 * hidden + j)))
+    return own.step(_kept(own, new, lambda b, j: of_gates(gates[b, j])))
 
 
 def _kept(own: _Recurrence, new: Any, keep: Callable[[Any, Any], Any]) -> Any:
     """``new``, and of the state what the gate ``keep`` leaves."""
-    return own.tensor("new_state", lambda b, j: new[b, j] + te.sigmoid(keep(b, j)) * (own.state[b, j] - new[b, j]))
+    return own.tensor("new_state", lambda b, j: new[b, j] + keep(b, j) * (own.state[b, j] - new[b, j]))
 
 
-def _rnn(own: _Recurrence, activations: Sequence[str]) -> Step:
+def _rnn(own: _Recurrence, activations: _Activations) -> Step:
     products = own.product(own.state, "products", 0, own.hidden)
-
-    def new(b: Any, j: Any) -> Any:
-        value = products[b, j] + own.given(b, j)
-        return te.max(value, tirx.const(0, value.ty.dtype)) if list(activations) == ["Relu"] else te.tanh(value)
-
-    return own.step(own.tensor("new_state", new))
+    (of_data,) = activations
+    return own.step(own.tensor("new_state", lambda b, j: of_data(products[b, j] + own.given(b, j))))
 
 
 def _step(one: Layer, batch: Any, hidden: int, dtype: str) -> Step:
-    return _MAKERS[one.kind](_Recurrence(one, batch, hidden, dtype), one.activations)
+    recurrence = _Recurrence(one, batch, hidden, dtype)
+    activations = one.activations or tuple(map(Activation, USUAL[one.kind.split()[0]]))
+    if one.kind == "LSTM":
+        return _lstm(recurrence, activations, is_coupled=one.is_coupled)
+    return _MAKERS[one.kind](recurrence, activations)
 
 
 _GATES: Final = {"LSTM": 4, "GRU": 3, "GRU before": 3, "RNN": 1}
 
-_MAKERS: Final[dict[str, Callable[[_Recurrence, Sequence[str]], Step]]] = {
-    "LSTM": _lstm,
+USUAL: Final = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
+"""The activations of a kind: of gates, of what is new, of the cell; of an RNN the only one."""
+
+_MAKERS: Final[dict[str, Callable[[_Recurrence, _Activations], Step]]] = {
     "GRU": _gru,
     "GRU before": _gru_reset_before,
     "RNN": _rnn,

@@ -21,6 +21,7 @@ from eqsat_layout.errors import EqsatError
 from eqsat_layout.readers.layers.dtypes import as_dtype
 from eqsat_layout.readers.onnx.element_moves import tiled
 from eqsat_layout.readers.onnx.graphs import nodes_of, opset_of
+from eqsat_layout.readers.onnx.inference import inferred
 from eqsat_layout.readers.onnx.resizes import resized
 from eqsat_layout.readers.onnx.slices import sliced
 
@@ -130,7 +131,7 @@ def _say_functions(onnx: Any, model: Any, ops: Any, opset: int) -> bool:
     open_ones = [(node, schema) for node, schema in open_ones if schema.has_context_dependent_function]
     if not open_ones:
         return False
-    graph = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
+    graph = inferred(model).graph
     types = {value.name: value.type for value in (*graph.input, *graph.value_info, *graph.output)}
     for number, (node, schema) in enumerate(open_ones):
         version = max(v for v in schema.context_dependent_function_opset_versions if v <= opset)
@@ -180,10 +181,6 @@ def fixed_inputs(builder: relax.BlockBuilder, op: str, inputs: Any, attributes: 
         if opset >= 16 and scale != 1.0:  # half a pixel of the map, not of the image, is taken off
             moved = relax.const(np.float32(0.5 - 0.5 / scale), str(inputs[1].ty.dtype))
             return type(inputs)([inputs[0], builder.emit(relax.op.add(inputs[1], moved)), *list(inputs)[2:]])
-    if op == "OneHot" and isinstance(inputs[1], ir.GenericConst):  # how many there are may be said as a float
-        attributes["axis"] = int(attributes.get("axis", -1)) % (len(inputs[0].ty.shape) + 1)
-        depth = relax.const(inputs[1].value.numpy().astype("int64"), "int64")
-        return type(inputs)([as_dtype(builder, inputs[0], "int64"), depth, *list(inputs)[2:]])
     if op == "TopK":
         attributes["sorted"] = 1  # any order will do else
     if op == "Unique" and attributes.get("axis") is None:  # places are those of a vector
@@ -219,8 +216,7 @@ def converted(builder: relax.BlockBuilder, op: str, inputs: Any, attributes: dic
         return _unpooled(builder, inputs, convert)
     if op == "Slice" and (made := sliced(builder, inputs)) is not None:
         return made
-    made = convert(inputs)
-    return as_dtype(builder, made, str(inputs[2].ty.dtype)) if op == "OneHot" else made
+    return convert(inputs)
 
 
 def _unpooled(builder: relax.BlockBuilder, inputs: Any, convert: Any) -> Any:
@@ -242,7 +238,7 @@ def _lengths(inputs: Any, attributes: dict[str, Any]) -> list[int]:
 
 def _parts(builder: relax.BlockBuilder, data: Any, lengths: list[int], axis: int) -> Any:
     """One of no elements too, between which TVM's split sees no border."""
-    ends = np.cumsum(lengths).tolist()
+    ends, axis = np.cumsum(lengths).tolist(), axis % len(data.ty.shape)
     return relax.Tuple(
         [
             builder.emit(relax.op.strided_slice(data, [axis], [end - length], [end]))

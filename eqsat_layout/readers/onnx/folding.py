@@ -34,10 +34,18 @@ _ORIGIN: Final = "pkg.onnxscript.optimizer.folded_from"
 def folded(model: Any, sizes: Sizes | None = None) -> Any:
     """``model`` with constant arithmetic done; the same object where there is none, or nothing is installed for it."""
     sized = _sized(model, sizes or {})
-    if not _computes(sized) or not _folds():
-        return sized
-    _check_functions(sized)
-    return _fold(sized)
+    return _fold(sized) if _computes(sized) and _folds() else sized
+
+
+def with_functions_inlined(model: Any) -> Any:
+    """``model`` with the nodes of its own functions in the place of calls; the same object where there are none."""
+    if not model.functions or not _folds():
+        return model
+    _check_functions(model)
+    ir, passes = (importlib.import_module(name) for name in ("onnx_ir", "onnx_ir.passes.common"))
+    program = ir.serde.deserialize_model(model)
+    passes.InlinePass()(program)
+    return ir.serde.serialize_model(program)
 
 
 def _folds() -> bool:
@@ -84,14 +92,14 @@ def _dims(model: Any, sizes: Sizes) -> Iterator[tuple[Any, int]]:
 
 
 def _computes(model: Any) -> bool:
-    """Whether shapes are asked for, some node has constants only, or there are functions to write out."""
+    """Whether shapes are asked for, or some node has constants only."""
     constants = {tensor.name for tensor in model.graph.initializer}
     for node in model.graph.node:
         if node.op_type == "Constant":
             constants.update(node.output)
         elif node.op_type in ("Shape", "Size") or all(name in constants for name in node.input):
             return True
-    return bool(model.functions)
+    return False
 
 
 def _fold(model: Any) -> Any:
@@ -99,7 +107,6 @@ def _fold(model: Any) -> Any:
     passes = importlib.import_module("onnx_ir.passes.common")
     optimizer = importlib.import_module("onnxscript.optimizer")
     program = ir.serde.deserialize_model(model)
-    passes.InlinePass()(program)
     _gather_by_slices(ir, program.graph)
     optimizer.fold_constants_ir(program, onnx_shape_inference=True, should_fold=_Small())
     passes.RemoveUnusedNodesPass()(program)

@@ -18,7 +18,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from eqsat_layout.errors import EqsatError
+from eqsat_layout.errors import EqsatError, did_you_mean
 from eqsat_layout.readers.guards.tensor_sizes import UnsafeTensorError, check_extents
 
 MOST_COMPUTED: Final = 1 << 26
@@ -29,6 +29,12 @@ MOST_PER_GIVEN: Final = 4
 
 MOST_RESULTS: Final = 2048
 """Of one node: TVM's time grows with their square."""
+
+_LARGEST_NUMBER: Final = (1 << 31) - 1
+"""Of an attribute: the axis 2^32 is the axis 0 in 32 bits."""
+
+_ANY_NUMBER: Final = ("value_int", "start", "end")
+"""Attributes that no 32 bits hold: a constant, and where the part of a shape ends, which may be "at the end"."""
 
 TEXT: Final = 8
 """ONNX's number of that type of elements."""
@@ -124,7 +130,8 @@ def _check_weights(graph: Any) -> None:
 
 
 def _check_attributes(node: Any, what: str) -> None:
-    """:class:`EqsatError` for tensors in a node that are none, and for more or fewer results than it says."""
+    """:class:`EqsatError` for tensors in a node that are none, for more or fewer results than it says, and for numbers
+    that TVM would cut off without a word."""
     for attribute in node.attribute:
         if attribute.HasField("sparse_tensor"):
             raise EqsatError(f"{what} holds a sparse tensor, which is not known here")
@@ -135,6 +142,9 @@ def _check_attributes(node: Any, what: str) -> None:
     said = next((int(attribute.i) for attribute in node.attribute if attribute.name == "num_outputs"), None)
     if said not in (None, len(node.output)):  # ONNX's own inference makes as many as it says
         raise EqsatError(f"{what} says num_outputs={said}, and has {len(node.output)} results")
+    large = next((one for one in node.attribute if abs(one.i) > _LARGEST_NUMBER and one.name not in _ANY_NUMBER), None)
+    if large is not None:
+        raise EqsatError(f"{what} has {large.name}={large.i}, which is not done")
 
 
 def _check_stored(tensor: Any) -> None:
@@ -170,6 +180,23 @@ def check_ports(graph: Any) -> None:
             if kind not in (None, "tensor_type"):
                 raise EqsatError(
                     f"the {what} {value.name!r} is no tensor but of the kind {str(kind).removesuffix('_type')}"
+                )
+
+
+def check_attribute_names(model: Any) -> None:
+    """:class:`EqsatError` for an attribute that an op of ONNX does not have, such as ``dilation`` for ``dilations``."""
+    defs, opset = importlib.import_module("onnx").defs, opset_of(model)
+    known: dict[str, Any] = {}
+    for node in nodes_of(model.graph):
+        op = str(node.op_type)
+        if node.domain or not (op in known or defs.has(op, opset)):
+            continue
+        names = known.setdefault(op, defs.get_schema(op, opset).attributes.keys())
+        for name in (str(attribute.name) for attribute in node.attribute):
+            if name not in names:
+                near = did_you_mean(name, names)
+                raise EqsatError(
+                    f"{named(node.name, op)} has an attribute {name!r}, which {op} has not. {near}".rstrip()
                 )
 
 

@@ -29,6 +29,7 @@ _TAKEN_AS_THEY_ARE: Final = frozenset(
         "ConstantOfShape",
         "Expand",
         "Gather",
+        "OneHot",
         "Pad",
         "Reshape",
         "Resize",

@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from eqsat_layout.readers.onnx.graphs import OnnxNodeError, graphs_of, named, nodes_of, opset_of
+from eqsat_layout.readers.onnx.inference import inferred
 
 MOST_NODES: Final = 4096
 """Of all loops that are written out."""
@@ -184,7 +185,7 @@ class _Writer:
 
     def _extents(self) -> dict[str, list[int | None]]:
         """The extents of all tensors whose rank is known."""
-        found = self._onnx.shape_inference.infer_shapes(self._model, data_prop=True).graph
+        found = inferred(self._model).graph
         values = (*found.input, *found.value_info, *found.output)
         shapes = {v.name: v.type.tensor_type.shape.dim for v in values if v.type.tensor_type.HasField("shape")}
         known = {

@@ -19,12 +19,13 @@ from eqsat_layout.readers.layers.extremes import extreme
 from eqsat_layout.readers.layers.fourier import fourier_transform, short_time_fourier_transform
 from eqsat_layout.readers.layers.scattering import scattered
 from eqsat_layout.readers.onnx.element_moves import cache_updated, image_of_windows
+from eqsat_layout.readers.onnx.one_hots import hardmax, one_hot
 from eqsat_layout.readers.onnx.pools import pooled_norms, pooled_with_places
 
 
 def converted(builder: relax.BlockBuilder, kind: str, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
     """The result of a node."""
-    return _MAKERS[kind](builder, [*inputs, *[None] * 4], _defaults(kind, opset) | attributes)
+    return _MAKERS[kind](builder, [*inputs, *[None] * 4], _defaults(kind, opset) | attributes | {"opset": opset})
 
 
 def _defaults(kind: str, opset: int) -> dict[str, Any]:
@@ -197,6 +198,8 @@ _MAKERS: Final[dict[str, Callable[..., Any]]] = {
     "TensorScatter": cache_updated,
     "Dropout": _all_kept,
     "EyeLike": _diagonal,
+    "OneHot": one_hot,
+    "Hardmax": hardmax,
     "ReduceMax": lambda builder, inputs, attributes: _extreme(builder, inputs, attributes, is_max=True),
     "ReduceMin": lambda builder, inputs, attributes: _extreme(builder, inputs, attributes, is_max=False),
     "DeformConv": _deformed,

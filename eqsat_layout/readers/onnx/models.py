@@ -14,10 +14,11 @@ from typing import Any
 from eqsat_layout.readers.model import Model, Sizes
 from eqsat_layout.readers.naming import with_names
 from eqsat_layout.readers.onnx.external_data import check_locations
-from eqsat_layout.readers.onnx.folding import folded
+from eqsat_layout.readers.onnx.folding import folded, with_functions_inlined
 from eqsat_layout.readers.onnx.graphs import (
     OnnxNodeError,
     bytes_given,
+    check_attribute_names,
     check_domains,
     check_ports,
     in_order,
@@ -46,8 +47,9 @@ def loaded(path: Path) -> Any:
 
 def from_proto(given: Any, sizes: Sizes | None = None) -> Model:
     """``given`` is not changed. Raises whatever the frontend raises, of one node :class:`EqsatError` that names it."""
-    given = in_order(of_a_known_version(given))
+    given = with_functions_inlined(in_order(of_a_known_version(given)))
     check_ports(given.graph)
+    check_attribute_names(given)
     return _from_checked(given, sizes, frozenset())
 
 

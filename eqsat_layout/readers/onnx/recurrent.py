@@ -5,6 +5,7 @@ In: a node's inputs and attributes. Out: its results, in Relax.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -12,10 +13,13 @@ import numpy as np
 from tvm import ir, relax, tirx
 
 from eqsat_layout.errors import EqsatError
-from eqsat_layout.readers.layers.recurrent_layers import Layer, layer
+from eqsat_layout.readers.layers.activations import ACTIVATIONS, Activation
+from eqsat_layout.readers.layers.recurrent_layers import USUAL, Layer, layer
 
 _GATES: Final = {"LSTM": 4, "GRU": 3, "RNN": 1}
-_ACTIVATIONS: Final = {"LSTM": [["Sigmoid", "Tanh", "Tanh"]], "GRU": [["Sigmoid", "Tanh"]], "RNN": [["Tanh"], ["Relu"]]}
+
+_OF_CELL: Final = 2
+"""The activation whose input ONNX Runtime does not clip, although ONNX speaks of all."""
 
 KINDS: Final = frozenset(_GATES)
 """Their names."""
@@ -27,7 +31,8 @@ def converted(builder: relax.BlockBuilder, kind: str, inputs: Any, attributes: d
     x, recurrent, firsts = given[0], given[2], given[5:7]
     if batch_first := bool(attributes.get("layout")):
         x, *firsts = (None if one is None else _turned(builder, one) for one in (x, *firsts))
-    reversals = _reversals(kind, attributes)
+    direction = _text(attributes.get("direction", "forward"))
+    reversals = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[direction]
     activations = _activations(kind, attributes, len(reversals))
     steps, batch, wide = x.ty.shape.values
     lengths = None if _is_whole(given[4], steps) else given[4]
@@ -51,7 +56,16 @@ def converted(builder: relax.BlockBuilder, kind: str, inputs: Any, attributes: d
         own_kind = "GRU before" if kind == "GRU" and not attributes.get("linear_before_reset") else kind
         peepholes = None if given[7] is None else _side(builder, given[7], side)
         made = Layer(
-            own_kind, tuple(activations[side]), weights, own, input_bias, own_bias, is_reverse, lengths, peepholes
+            own_kind,
+            activations[side],
+            weights,
+            own,
+            input_bias,
+            own_bias,
+            is_reverse,
+            lengths,
+            peepholes,
+            bool(attributes.get("input_forget")),
         )
         sides.append(layer(builder, made, x, states))
     both = enumerate(zip(*sides, strict=True))
@@ -79,23 +93,21 @@ def _turned(builder: relax.BlockBuilder, value: Any) -> Any:
     return builder.emit(relax.op.permute_dims(value, [1, 0, 2]))
 
 
-def _reversals(kind: str, attributes: dict[str, Any]) -> list[bool]:
-    """For each direction, whether it goes from the last step to the first."""
-    for name in ("clip", "input_forget"):
-        if attributes.get(name):
-            raise EqsatError(f"{kind} with {name}={attributes[name]} is not done")
-    direction = _text(attributes.get("direction", "forward"))
-    return {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[direction]
-
-
-def _activations(kind: str, attributes: dict[str, Any], directions: int) -> list[list[str]]:
+def _activations(kind: str, attributes: dict[str, Any], directions: int) -> list[tuple[Activation, ...]]:
     """Those of each direction."""
-    usual = _ACTIVATIONS[kind]
-    named = [_text(one).capitalize() for one in attributes.get("activations", ())] or usual[0] * directions
-    each = [named[i : i + len(usual[0])] for i in range(0, len(named), len(usual[0]))]
-    if len(each) != directions or any(one not in usual for one in each):
-        raise EqsatError(f"{kind} with the activations {', '.join(named)} is not done")
-    return each
+    names = [_text(one) for one in attributes.get("activations", ())] or [*USUAL[kind]] * directions
+    known = {name.lower(): name for name in ACTIVATIONS}
+    if len(names) != len(USUAL[kind]) * directions or any(name.lower() not in known for name in names):
+        raise EqsatError(f"{kind} with the activations {', '.join(names)} is not done")
+    alphas, betas = (iter(attributes.get(f"activation_{name}", ())) for name in ("alpha", "beta"))
+    clip = float(attributes.get("clip", math.inf))
+    made, each = [], len(USUAL[kind])
+    for at, name in enumerate(known[name.lower()] for name in names):
+        takes = len(ACTIVATIONS[name]) - 1
+        alpha = next(alphas, None) if takes > 0 else None  # numbers are for those that take any, in their order
+        beta = next(betas, None) if takes > 1 else None
+        made.append(Activation(name, alpha, beta, math.inf if at % each == _OF_CELL else clip))
+    return [tuple(made[at : at + each]) for at in range(0, len(made), each)]
 
 
 def _text(value: Any) -> str:

@@ -102,6 +102,10 @@ def _of_integers(function: Callable[..., Any], result: str = "") -> Maker:
     return _elementwise(lambda dtype, *given: function(*given) if dtype in _INTEGERS else None, result)
 
 
+def _of_conditions(function: Callable[..., Any]) -> Maker:
+    return _elementwise(lambda dtype, *given: function(*given) if dtype == "bool" else None)
+
+
 def _sum(sign: int) -> Callable[..., Any]:
     def make(dtype: str, one: Any, other: Any) -> Any:
         if dtype in _INTEGERS:
@@ -213,6 +217,9 @@ MAKERS: Final[dict[str, Maker]] = {
     "GreaterOrEqual": _of_integers(tirx.GE, "bool"),
     "Less": _of_integers(tirx.LT, "bool"),
     "LessOrEqual": _of_integers(tirx.LE, "bool"),
+    "Not": _of_conditions(tirx.Not),
+    "And": _of_conditions(tirx.And),
+    "Or": _of_conditions(tirx.Or),
     "Where": _chosen,
     "ReduceProd": _folded(lambda one, other: one * other, 1),
     "ReduceSum": _folded(lambda one, other: one + other, 0),

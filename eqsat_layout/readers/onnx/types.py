@@ -13,6 +13,7 @@ from typing import Any, Final
 from tvm import relax, tirx
 
 from eqsat_layout.readers.onnx.graphs import OnnxNodeError, named
+from eqsat_layout.readers.onnx.inference import inferred
 
 MOST_KNOWN: Final = 1_024
 """Elements of constants that the inference may look into: shapes are smaller, and weights need not be copied."""
@@ -27,16 +28,16 @@ _Type = tuple[str, tuple[int | None, ...] | None]
 
 def check_results(model: Any, made: dict[str, Any]) -> None:
     """:class:`OnnxNodeError` unless all results are of the types that ONNX infers."""
-    inferred, miscounted = _inferred(model), set[str]()
+    types, miscounted = _inferred(model), set[str]()
     for node in model.graph.node:
         is_miscounted = node.op_type in _MISCOUNTED or not miscounted.isdisjoint(node.input)
         for name in node.output:
-            if name not in inferred or name not in made:
+            if name not in types or name not in made:
                 continue
-            if is_miscounted and _differ(inferred[name], made[name], is_miscounted=False):
+            if is_miscounted and _differ(types[name], made[name], is_miscounted=False):
                 miscounted.add(name)  # and so is what is made of it
-            if _differ(inferred[name], made[name], is_miscounted):
-                dtype, shape = inferred[name]
+            if _differ(types[name], made[name], is_miscounted):
+                dtype, shape = types[name]
                 extents = ", ".join("?" if extent is None else str(extent) for extent in shape or ())
                 raise OnnxNodeError(
                     f"{named(node.name, node.op_type)}: its result {name!r} is {dtype} of shape ({extents}), "
@@ -45,11 +46,11 @@ def check_results(model: Any, made: dict[str, Any]) -> None:
                 )
 
 
-def _differ(inferred: _Type, made: Any, is_miscounted: bool) -> bool:
+def _differ(said: _Type, made: Any, is_miscounted: bool) -> bool:
     ty = getattr(made, "ty", None)
     if not isinstance(ty, relax.TensorType) or ty.dtype is None:
         return False
-    dtype, shape = inferred
+    dtype, shape = said
     if str(ty.dtype) != dtype:
         return True
     if shape is None or not isinstance(ty.shape, relax.ShapeExpr):
@@ -63,7 +64,7 @@ def _differ(inferred: _Type, made: Any, is_miscounted: bool) -> bool:
 
 def _inferred(model: Any) -> dict[str, _Type]:
     onnx = importlib.import_module("onnx")
-    found = onnx.shape_inference.infer_shapes(_without_weights(onnx, model), data_prop=True)
+    found = inferred(_without_weights(onnx, model))
     dtypes = _dtypes(onnx)
     types: dict[str, _Type] = {}
     for value in (*found.graph.value_info, *found.graph.output):

@@ -56,9 +56,10 @@ def _with_plain_domain(model: Any) -> Any:
 
 
 def _of_long_name(model: Any) -> Iterator[Any]:
-    """The imports and nodes that say ``ai.onnx``."""
+    """The imports, functions and nodes that say ``ai.onnx``."""
     for owner, body in ((model, model.graph), *((one, one) for one in model.functions)):
-        yield from (one for one in (*owner.opset_import, *nodes_of(body)) if one.domain == _LONG_NAME)
+        said = (*owner.opset_import, *model.functions, *nodes_of(body))
+        yield from (one for one in said if one.domain == _LONG_NAME)
 
 
 _LONG_NAME: Final = "ai.onnx"

@@ -20,6 +20,7 @@ from tvm.script.parser.core.error import ParserError
 
 from eqsat_layout.graph.skeleton import Skeleton
 from eqsat_layout.readers.guards.calls import check_calls
+from eqsat_layout.readers.guards.tensor_sizes import check_tuples
 from eqsat_layout.readers.guards.types import check_types
 from eqsat_layout.readers.text.json_guard import UnsafeGraphError, checked_json
 from eqsat_layout.readers.text.script_guard import check_extent, check_statements
@@ -140,6 +141,7 @@ def _parsed(text: str, tree: ast.Module, names: Mapping[str, Any]) -> Any:
             parser.report_error(error.node, error.args[0])
     found = builder.get()
     mod = found if isinstance(found, tvm.IRModule) else tvm.IRModule.from_expr(found)
+    check_tuples(mod)
     relax.analysis.well_formed(mod)
     tvm.s_tir.analysis.verify_well_formed(mod)
     for function in mod.functions.values():

@@ -13,13 +13,14 @@ import numpy as np
 from tvm import relax
 
 from eqsat_layout.errors import EqsatError
+from eqsat_layout.readers.layers.activations import Activation
 from eqsat_layout.readers.layers.recurrent_layers import Layer, layer
 
 _ORDER: Final = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2), "RNN": (0,)}
 """Where a kernel's gates are among torch's."""
 
 
-def _maker(kind: str, activations: Sequence[str] = ()) -> Callable[..., Any]:
+def _maker(kind: str, activations: Sequence[Activation] = ()) -> Callable[..., Any]:
     def make(
         b: relax.BlockBuilder,
         data: Any,
@@ -58,7 +59,9 @@ def _maker(kind: str, activations: Sequence[str] = ()) -> Callable[..., Any]:
     return make
 
 
-def _layer(b: relax.BlockBuilder, kind: str, activations: Sequence[str], own: Sequence[Any], *, reverse: bool) -> Layer:
+def _layer(
+    b: relax.BlockBuilder, kind: str, activations: Sequence[Activation], own: Sequence[Any], *, reverse: bool
+) -> Layer:
     inputs, recurrent, *biases = (_in_order(b, kind, one) for one in own)
     if not biases:
         zeros = np.zeros(int(inputs.ty.shape.values[0]), str(inputs.ty.dtype))
@@ -78,8 +81,8 @@ def _in_order(b: relax.BlockBuilder, kind: str, weight: Any) -> Any:
 MAKERS: Final = {
     "lstm.input": _maker("LSTM"),
     "gru.input": _maker("GRU"),
-    "rnn_tanh.input": _maker("RNN", ["Tanh"]),
-    "rnn_relu.input": _maker("RNN", ["Relu"]),
+    "rnn_tanh.input": _maker("RNN"),
+    "rnn_relu.input": _maker("RNN", [Activation("Relu")]),
 }
 
 KEPT: Final = tuple(MAKERS)

@@ -98,6 +98,8 @@ class UnrunError(Exception):
 class Pair:
     """Both modules, built. Raises whatever TVM does for a module that can't be built."""
 
+    tolerances: Mapping[str, float] = TOLERANCES
+
     def __init__(self, before: Any, after: Any):
         self._before = before
         self._modules = [legalize(before), legalize(after)]
@@ -140,13 +142,15 @@ class Pair:
         return False
 
 
-def case_difference(case: ProgramRun, number: int, *, approx: bool = False) -> str:
+def case_difference(
+    case: ProgramRun, number: int, *, approx: bool = False, tolerances: Mapping[str, float] = TOLERANCES
+) -> str:
     """In what a result of a case differs: bit for bit where nothing rounds, and in which numbers are special."""
     expected, got = case.before[number], case.after[number]
     if case.exact[number]:
         return exact_difference(expected, got, is_exact=True)
-    if case.kind != SPECIAL or not expected.dtype.name.startswith("float") or expected.shape != got.shape:
-        return difference(expected, got, approx=approx)
+    if case.kind != SPECIAL or str(expected.dtype) not in tolerances or expected.shape != got.shape:
+        return difference(expected, got, approx=approx, tolerances=tolerances)
     wrong = ~is_as_special(expected, got)
     return f"differs in {int(wrong.sum())} of {wrong.size} special elements: {got[wrong][:3]}" if wrong.any() else ""
 
@@ -159,11 +163,17 @@ def is_as_special(expected: npt.NDArray[Any], got: npt.NDArray[Any]) -> npt.NDAr
     return np.asarray(same & (same_sign | ~(is_zero | np.isinf(expected))))
 
 
-def difference(expected: npt.NDArray[Any], got: npt.NDArray[Any], *, approx: bool = False) -> str:
+def difference(
+    expected: npt.NDArray[Any],
+    got: npt.NDArray[Any],
+    *,
+    approx: bool = False,
+    tolerances: Mapping[str, float] = TOLERANCES,
+) -> str:
     """In what two results differ, up to the order of additions."""
     if (expected.shape, expected.dtype) != (got.shape, got.dtype):
         return f"is {got.dtype}{got.shape} instead of {expected.dtype}{expected.shape}"
-    tolerance = TOLERANCES.get(str(expected.dtype))
+    tolerance = tolerances.get(str(expected.dtype))
     if tolerance is None:
         count = int(np.count_nonzero(expected != got))
         return f"differs in {count} of {expected.size} elements" if count else ""

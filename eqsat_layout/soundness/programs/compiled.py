@@ -16,12 +16,12 @@ import numpy.typing as npt
 import tvm
 import tvm_ffi
 from tvm import relax
-from tvm.target import codegen
 
 from eqsat_layout.planning.compile import compile as compiled
 from eqsat_layout.soundness.programs.check import TOLERANCES
 from eqsat_layout.soundness.programs.choices import Choices
 from eqsat_layout.soundness.programs.generator import RandomProgram, make_program
+from eqsat_layout.system.own_cpu import own_cpu
 from eqsat_layout.validation.inputs import flat, random_inputs
 from eqsat_layout.validation.results import public_functions
 
@@ -31,7 +31,7 @@ _SIZE: Final = 2
 _BUILDS: Final = (
     {"kind": "llvm", "opt-level": 0},
     {"kind": "llvm"},
-    {"kind": "llvm", "mcpu": str(codegen.llvm_get_system_cpu())},
+    own_cpu().config,
 )
 
 

@@ -7,14 +7,14 @@ there is; other targets on TVM's virtual machine.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from tvm import relax
 
 from eqsat_layout.graph.op_names import ops_in
 from eqsat_layout.soundness.cuda.driver import simulated
-from eqsat_layout.soundness.programs.check import SIDES, Arrays, Pair, ProgramRun
+from eqsat_layout.soundness.programs.check import SIDES, TOLERANCES, Arrays, Pair, ProgramRun
 from eqsat_layout.targets.cuda.host.executable import CudaProgram
 from eqsat_layout.targets.gpu.host.device_program import DeviceProgram
 from eqsat_layout.targets.protocol import Target
@@ -32,6 +32,11 @@ Running = Callable[[str, Sequence[Any]], Arrays]
 
 class TargetPair(Pair):
     """``mod`` itself, and what ``running`` makes of it."""
+
+    tolerances: Mapping[str, float] = {
+        **TOLERANCES,
+        "bfloat16": 0.1,
+    }  # its steps are kept in float32, TVM rounds after each
 
     def __init__(self, mod: Any, running: Running):
         super().__init__(mod, mod)

@@ -235,7 +235,7 @@ def _compared(program: RandomProgram, pair: Pair, seed: int, *, approx: bool) ->
     kind, asked = SAME, ""
     for number, case in enumerate(pair.cases(seed, (NORMAL, WHOLE) if approx else (NORMAL, WHOLE, SPECIAL))):
         for i in range(len(case.before)):
-            text = case_difference(case, i, approx=approx)
+            text = case_difference(case, i, approx=approx, tolerances=pair.tolerances)
             if not text:
                 continue
             if not case.exact[i] and case.kind != SPECIAL and pair.is_noise(case):

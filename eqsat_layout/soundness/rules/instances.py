@@ -19,7 +19,7 @@ from eqsat_layout.graph.op_calls import parameters
 from eqsat_layout.maps import IndexMap
 from eqsat_layout.soundness.rules.body_searches import BodySearch
 from eqsat_layout.soundness.rules.fitting_parts import KINDS, FittingParts, MakeView, Shape
-from eqsat_layout.soundness.rules.known_ops import unusable
+from eqsat_layout.soundness.rules.known_ops import import_together, unusable
 from eqsat_layout.soundness.rules.promising import Promise
 from eqsat_layout.soundness.rules.schema import OpCall
 from eqsat_layout.soundness.rules.solver import Instance, Solver
@@ -90,8 +90,12 @@ class Instances:
 
     def _usable(self, key: str, drawn: Iterable[Instance], count: int) -> list[Instance]:
         """Up to so many that can be run, the ones that are least like those before."""
-        legal = filter(self._is_legal, self._unlike(key, drawn))
-        return list(islice(filter(_is_usable, islice(legal, LOOKS * count)), count))
+        legal = islice(filter(self._is_legal, self._unlike(key, drawn)), LOOKS * count)
+        found: list[Instance] = []
+        while len(found) < count and (looked_at := list(islice(legal, count - len(found)))):
+            import_together(calls_in({key: looked_at}))
+            found += filter(_is_usable, looked_at)
+        return found
 
     def _unlike(self, key: str, drawn: Iterable[Instance]) -> Iterator[Instance]:
         """The instances, those first whose attributes have values that were seen least; of every two one for its types

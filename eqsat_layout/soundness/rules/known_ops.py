@@ -6,9 +6,9 @@ be run is kept with the reason.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from eqsat_layout.errors import ILL_TYPED, EqsatError
 from eqsat_layout.graph.borders import Part
 from eqsat_layout.graph.graph import Signature
 from eqsat_layout.graph.importer import import_module
+from eqsat_layout.graph.templates import settings_of
 from eqsat_layout.soundness.oracle.tir_interpreter import Interpreter
 from eqsat_layout.soundness.oracle.tir_values import Masked
 from eqsat_layout.soundness.rules.runners import LegalisedOp, RunnableOp, build_call, sorts
@@ -28,13 +29,15 @@ IS_PART = "it is a view, a pad or a crop"
 _MOST_WORK = 100_000
 """Expressions that one run may evaluate: some 0.1 s. A larger op is none for models, in which it is run hundreds of
 times. Counted, not timed: every machine has the same vocabularies."""
+_REMEMBERED = 4096
+"""Calls of which it is kept what they are imported as."""
 
 
 @lru_cache(4096)
 def unusable(call: OpCall) -> str:
     """Why a call is none of an op of its name that can be run; empty if it is."""
-    known = _known_ops([call], (call.name,))
-    return "" if known.signatures else "; ".join(known.refused.values()) or IS_PART
+    (imported,) = imports().of([call], (call.name,))
+    return "" if imported.ops else "; ".join(imported.refused.values()) or IS_PART
 
 
 def stays_inside(call: OpCall) -> bool:
@@ -67,42 +70,119 @@ class KnownOps:
         return {name: max(len(keys) for keys in choices.values()) for name, choices in found.items()}
 
 
-@lru_cache(64)
-def known_ops(calls: tuple[OpCall, ...], wanted: frozenset[str] = frozenset()) -> KnownOps:
+def known_ops(calls: Iterable[OpCall], wanted: Collection[str] = ()) -> KnownOps:
     """What the importer makes of the calls; views, pads and crops are left to the vocabulary's parts.
 
-    ``wanted``: names of those that are built where they have no TIR. Of the same calls it is the same: not to be
-    changed.
+    ``wanted``: names of those that are built where they have no TIR.
     """
-    return _known_ops(calls, wanted)
+    found = KnownOps()
+    keys: dict[Hashable, str] = {}
+    calls = list(calls)
+    for call, imported in zip(calls, imports().of(calls, wanted), strict=True):
+        found.refused.update(imported.refused)
+        for number, (signature, runner) in enumerate(imported.ops):
+            key = keys.get(imported.identities[number])
+            if key is None:
+                key = keys[imported.identities[number]] = f"{signature.name}#{len(keys)}"
+                found.signatures[key] = replace(signature, key=key)
+                found.interpreters[key] = runner
+            if call.name and number == imported.result:
+                found.attributes[call] = key
+    return found
 
 
-def _known_ops(calls: Sequence[OpCall], wanted: Collection[str]) -> KnownOps:
+def import_together(calls: Iterable[OpCall]) -> None:
+    """Takes calls that may be asked for one by one afterwards: an import of many takes a third of the time of many
+    imports."""
+    calls = list(calls)
+    imports().of(calls, {call.name for call in calls})
+
+
+@dataclass(frozen=True)
+class ImportedCall:
+    """One call: the ops that it is, with what runs them. ``identities`` are equal for ops that do the same, ``result``
+    is the number of the op that makes its result, if that can be run."""
+
+    ops: tuple[tuple[Signature, RunnableOp], ...]
+    identities: tuple[Hashable, ...]
+    result: int | None
+    refused: Mapping[str, str]
+
+
+class Imports:
+    """Calls that were imported in this process, the newest of them: most vocabularies have those of others."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[OpCall, bool], ImportedCall] = {}
+
+    def of(self, calls: Sequence[OpCall], wanted: Collection[str]) -> list[ImportedCall]:
+        """Each call as it is imported; those that are new in one go."""
+        keys = [(call, call.name in wanted) for call in calls]
+        new = [key for key in dict.fromkeys(keys) if key not in self._known]
+        self._known.update(zip(new, _imported(new), strict=True))
+        found = [self._known[key] for key in keys]
+        for key in list(self._known)[: max(0, len(self._known) - _REMEMBERED)]:
+            del self._known[key]
+        return found
+
+
+@cache
+def imports() -> Imports:
+    """Those of this process."""
+    return Imports()
+
+
+def _imported(calls: Sequence[tuple[OpCall, bool]]) -> list[ImportedCall]:
+    """``calls``: each with whether it is wanted."""
+    if not calls:
+        return []
     builder = relax.BlockBuilder()
-    rows = [call.variables for call in calls]
+    rows = [call.variables for call, _ in calls]
     with builder.function("main", [variable for row in rows for variable in row]):
         with builder.dataflow():
-            results = [builder.emit(call.build(*row)) for call, row in zip(calls, rows, strict=True)]
+            results = [builder.emit(call.build(*row)) for (call, _), row in zip(calls, rows, strict=True)]
             output = builder.emit_output(relax.Tuple(results))
         builder.emit_func_output(output)
-    program = import_module(builder.finalize())
+    mod = builder.finalize()
+    program = import_module(mod)
     made = {node.var: node.signature for graph in program.graphs for node in graph.nodes if node.kind == "op"}
-    found = KnownOps()
-    called = {made.get(result): call for call, result in zip(calls, results, strict=True) if call.name in wanted}
-    for key in dict.fromkeys(made.values()):
-        signature = program.signatures[key]
+    bound = iter(binding.var for block in mod["main"].body.blocks for binding in block.bindings)
+    found = []
+    for (call, is_wanted), result in zip(calls, results, strict=True):
+        own = dict.fromkeys(made[var] for var in _until(bound, result) if var in made)
+        found.append(_run(call, [program.signatures[key] for key in own], made.get(result), is_wanted=is_wanted))
+    return found
+
+
+def _until(bound: Iterator[Any], last: Any) -> Iterator[Any]:
+    """What is bound up to that variable, which a call on its own may not be: then nothing is."""
+    for var in bound:
+        yield var
+        if var.same_as(last):
+            return
+
+
+def _run(call: OpCall, signatures: Sequence[Signature], result: str | None, *, is_wanted: bool) -> ImportedCall:
+    ops: list[tuple[Signature, RunnableOp]] = []
+    refused: dict[str, str] = {}
+    for signature in signatures:
         if signature.parts or None in (*signature.operands, *signature.results):
             continue
-        why = run_once(signature, called.get(key), found.interpreters)
+        runners: dict[str, RunnableOp] = {}
+        why = run_once(signature, call if is_wanted and signature.key == result else None, runners)
         if why:
-            found.refused[signature.name] = why
+            refused[signature.name] = why
         else:
-            found.signatures[key] = signature
-    for call, result in zip(calls, results, strict=True):
-        key = made.get(result, "")
-        if call.name and key in found.signatures:
-            found.attributes[call] = key
-    return found
+            ops.append((signature, runners[signature.key]))
+    number = next((number for number, (signature, _) in enumerate(ops) if signature.key == result), None)
+    return ImportedCall(tuple(ops), tuple(_identity(call, signature) for signature, _ in ops), number, refused)
+
+
+def _identity(call: OpCall, signature: Signature) -> Hashable:
+    written = signature.template
+    if written.op.name == "relax.call_tir":
+        return call, signature.name
+    return signature.name, settings_of(written), signature.operands, signature.results
 
 
 def run_once(signature: Signature, call: OpCall | None, interpreters: dict[str, RunnableOp]) -> str:

@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from eqsat_layout.egraph.engine import Engine, Tables
 from eqsat_layout.egraph.expressions import Expr, show, substitute, variables
-from eqsat_layout.egraph.limits import Budget, Limits, rehearse
+from eqsat_layout.egraph.limits import Budget, Limits, rehearsed
 from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.egraph.rules import rules_dir
 from eqsat_layout.errors import RuleError
@@ -26,6 +26,7 @@ from eqsat_layout.soundness.rules.remarks import guards_of, heads
 from eqsat_layout.soundness.rules.rule_base import RuleBase
 from eqsat_layout.soundness.rules.values import IllTypedError
 
+_T = TypeVar("_T")
 SORTS = ("Tensor", "Args", "String", "i64")
 DERIVING_ROUNDS = 8
 FEW = 12
@@ -148,14 +149,17 @@ class Matcher:
     def matches(self, model: RuleModel) -> dict[Watched, list[Row]]:
         """All matches in a model."""
         with self._filled(model, self._matched) as lists:
-            self._within_limits(self._match)
-            return self._read(lists)
+            rows, counts = self._within_limits(self._match, lambda: self._read(lists))
+        for (rule, guard), count in zip(self._guards.values(), counts, strict=True):
+            self.unguarded[rule.key, guard] += count
+        return dict(zip(self.watched, rows, strict=True))
 
     def together(self, model: RuleModel) -> tuple[int, list[str]]:
         """Runs all rules of the base on a model; how many e-classes were compared, and the false merges and rows."""
         with self._filled(model) as lists:
-            self._within_limits(self._run_all)
-            return _Merged(model, self._base, self._engine.tables(), lists).check()
+            return self._within_limits(
+                self._run_all, lambda: _Merged(model, self._base, self._engine.tables(), lists).check()
+            )
 
     def _match(self) -> None:
         for _ in range(DERIVING_ROUNDS):
@@ -170,13 +174,17 @@ class Matcher:
             if self._engine.size() > most:
                 break
 
-    def _within_limits(self, action: Callable[[], None]) -> None:
-        """A copy of this process does it first: nothing stops egglog in the middle of a step."""
-        hit = self._limits and rehearse(action, Budget(self._limits, 0, is_guarded=True))
-        if hit:
-            rule = max((watched.rule for watched in self.watched), key=lambda rule: len(rule.body))
-            raise RuleError(f"{rule.file}:{rule.line}: {rule.name!r} matches too often in a small model: {hit}")
+    def _within_limits(self, action: Callable[[], None], outcome: Callable[[], _T]) -> _T:
+        """What the outcome is after the action, in a copy of this process: nothing stops egglog in a step's middle."""
+        if self._limits:
+            hit, found = rehearsed(action, outcome, Budget(self._limits, 0, is_guarded=True))
+            if hit:
+                rule = max((watched.rule for watched in self.watched), key=lambda rule: len(rule.body))
+                raise RuleError(f"{rule.file}:{rule.line}: {rule.name!r} matches too often in a small model: {hit}")
+            if found is not None:
+                return found  # type: ignore[no-any-return]
         action()
+        return outcome()
 
     @contextmanager
     def _filled(self, model: RuleModel, relations: Container[str] | None = None) -> Iterator[list[tuple[int, ...]]]:
@@ -231,12 +239,13 @@ class Matcher:
         self._engine.load(rows)
         return list(number)
 
-    def _read(self, lists: Sequence[tuple[int, ...]]) -> dict[Watched, list[Row]]:
+    def _read(self, lists: Sequence[tuple[int, ...]]) -> tuple[list[list[Row]], list[int]]:
+        """The matches of each rule, and how many there are without each guard."""
         tables = self._engine.tables()
         tensor = {handle: i for i, handle in tables.rows("FuzzTensor")}
         operands = {handle: lists[n] for n, handle in tables.rows("FuzzArgs")}
         known: dict[str, Any] = {"Tensor": tensor, "Args": operands}
-        found: dict[Watched, list[Row]] = {}
+        found = []
         for watched in self.watched:
             columns = [known.get(sort) for _, sort in watched.variables]
             rows = []
@@ -244,10 +253,8 @@ class Matcher:
                 cells = [cell if table is None else table.get(cell) for cell, table in zip(row, columns, strict=False)]
                 if None not in cells:
                     rows.append(tuple(cells))
-            found[watched] = rows
-        for relation, (rule, guard) in self._guards.items():
-            self.unguarded[rule.key, guard] += len(tables.rows(relation))
-        return found
+            found.append(rows)
+        return found, [len(tables.rows(relation)) for relation in self._guards]
 
 
 def _tells_apart(fact: Expr, sorts: Mapping[str, str]) -> bool:

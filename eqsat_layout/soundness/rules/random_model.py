@@ -174,7 +174,7 @@ def _leaves(model: RuleModel) -> None:
     for part in vocabulary.parts:
         if isinstance(part, Border) and part.fill is not None and model.rng.random() < 0.5:
             inside = elements.tensor(tuple(int(e) for e in part.shape))
-            model.leaf(np.stack([part.apply(a) for a in inside]))
+            model.leaf(part.apply_to_each(inside))
 
 
 def _constants(model: RuleModel) -> None:
@@ -194,7 +194,7 @@ def _terms(model: RuleModel) -> None:
         inverse = part.inverse() if isinstance(part, IndexMap) else None
         made = [c for c in constants if model.is_of(c, part.result_shape)]
         if inverse is not None and made and model.rng.random() < 0.3:  # a constant that is a view of something
-            array = np.stack([inverse.apply(a) for a in model.values.array(made[0])])
+            array = inverse.apply_to_each(model.values.array(made[0]))
             model.apply(name, (model.leaf(array),))
     for key, signature in model.vocabulary.signatures.items():
         if len(signature.operands) == 1 and not signature.is_tuple and model.rng.random() < 0.3:

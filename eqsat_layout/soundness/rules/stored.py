@@ -5,13 +5,13 @@ In: a format and a tensor, worlds in front. Out: :class:`StoredBytes`, and wheth
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from eqsat_layout.graph.borders import with_border
 from eqsat_layout.maps import GLOBAL, UNDEF, Format
 from eqsat_layout.soundness.rules.bits import filled, same_bits
 
@@ -38,13 +38,7 @@ def lay(fmt: Format, array: Array) -> StoredBytes:
     """``array`` (worlds in front) in a format; undef padding is not defined."""
     defined = np.ones(array.shape, bool)
     if fmt.is_padded:
-        widths = ((0, 0), *fmt.padding)
         fill = filled(array.dtype, 0.0 if fmt.fill is UNDEF or fmt.fill is None else float(fmt.fill))
-        array = np.pad(array, widths, constant_values=fill)
-        defined = np.pad(defined, widths, constant_values=fmt.fill is not UNDEF)
-    return StoredBytes(per_world(fmt.index_map.apply, array), per_world(fmt.index_map.apply, defined), fmt.scope)
-
-
-def per_world(function: Callable[[Array], Array], array: Array) -> Array:
-    """``function`` in every world."""
-    return np.stack([function(a) for a in array])
+        array = with_border(array, fmt.padding, fill)
+        defined = with_border(defined, fmt.padding, fmt.fill is not UNDEF)
+    return StoredBytes(fmt.index_map.apply_to_each(array), fmt.index_map.apply_to_each(defined), fmt.scope)

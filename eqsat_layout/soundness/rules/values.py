@@ -22,7 +22,7 @@ from eqsat_layout.maps import IndexMap
 from eqsat_layout.soundness.oracle.tir_interpreter import Interpreter, InterpreterError, Masked
 from eqsat_layout.soundness.rules.bits import canonical, holds, same_bits
 from eqsat_layout.soundness.rules.runners import RunnableOp
-from eqsat_layout.soundness.rules.stored import Array, StoredBytes, lay, per_world
+from eqsat_layout.soundness.rules.stored import Array, StoredBytes, lay
 
 
 class IllTypedError(Exception):
@@ -128,7 +128,7 @@ class Values:
                 dtype = self.array(operands[0]).dtype
                 if not holds(dtype, part.fill):
                     raise IllTypedError(f"{name} does not take {dtype}: {part.fill} is none")
-            return self.intern(per_world(part.apply, self.array(operands[0])), made_by)
+            return self.intern(part.apply_to_each(self.array(operands[0])), made_by)
         signature = self.signatures.get(name)
         if signature is None:
             raise IllTypedError(f"{name!r} is no op")

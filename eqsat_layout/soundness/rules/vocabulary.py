@@ -88,7 +88,7 @@ def make_vocabulary(
     drawn = {} if instances is None else instances.draw([shape, wide, *viewed], parts, _view, rng)
     calls += calls_in(drawn)
     parts = tuple(dict.fromkeys([*parts, *parts_in(drawn)]))
-    known = known_ops(tuple(calls), frozenset(wanted))
+    known = known_ops(calls, wanted)
     called = {call.name for call in known.attributes} | {call.name for part in parts for call in part_calls(part)}
     for name, why in known.refused.items():
         if name not in called:

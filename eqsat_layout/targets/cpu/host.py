@@ -13,6 +13,8 @@ from typing import Any, Final
 import tvm
 from tvm.target import codegen
 
+from eqsat_layout.system.own_cpu import UNIT
+
 _USUAL_CACHE: Final = 32 << 20
 """Bytes of a last-level cache where the system does not say."""
 
@@ -47,7 +49,9 @@ def features(target: tvm.target.Target) -> list[str]:
 
 def needs(target: tvm.target.Target) -> tuple[str, ...]:
     """The sets of instructions that code for an x86 target may use beyond what each such CPU has, by Linux's names."""
-    return tuple(own for name in features(target) if (own := name.replace("-", "_")) in _CHECKED)
+    allowed = set(map(str, dict(target.attrs).get("mattr", ())))
+    used = (name for name in features(target) if not name.startswith(UNIT) or f"+{name}" in allowed)
+    return tuple(own for name in used if (own := name.replace("-", "_")) in _CHECKED)
 
 
 def is_architecture(config: Mapping[str, Any]) -> bool:

@@ -13,6 +13,7 @@ from typing import Any, Final
 import tvm
 from tvm.target import codegen
 
+from eqsat_layout.system.own_cpu import own_cpu
 from eqsat_layout.targets.cpu.amx.instructions import OF_BYTES, OF_FLOATS
 from eqsat_layout.targets.cpu.dot_products import FEATURES
 
@@ -205,8 +206,7 @@ def _is_host(target: tvm.target.Target) -> bool:
     """The target is the CPU that this runs on, as far as its name says."""
     attributes, triple = dict(target.attrs), str(codegen.llvm_get_system_triple())
     architecture = str(attributes.get("mtriple") or triple).split("-")[0]
-    is_named = str(attributes.get("mcpu", "")) == str(codegen.llvm_get_system_cpu())
-    return is_named and architecture == triple.split("-")[0]
+    return str(attributes.get("mcpu", "")) == own_cpu().name and architecture == triple.split("-")[0]
 
 
 def _host_caches() -> Iterator[tuple[int, int]]:

@@ -42,6 +42,7 @@ from eqsat_layout.targets.cpu.single.prefetch import prefetch_panels
 from eqsat_layout.targets.cpu.single.simplify import simplified
 from eqsat_layout.targets.cpu.single.skipped_steps import skip_zero_steps
 from eqsat_layout.targets.cpu.single.split_axes import split_axes
+from eqsat_layout.targets.cpu.single.whole_periods import in_whole_periods
 from eqsat_layout.targets.cpu.single.whole_vectors import in_whole_vectors
 from eqsat_layout.targets.cpu.symbolic.kernel import has_symbols, kernel_in_parts
 from eqsat_layout.targets.schedules.attempts import isolated, tried, unless_refused
@@ -139,6 +140,9 @@ def _scheduled_own(func: Any, means: _Means, *, has_planes: bool = True) -> Any:
         done = unless_refused(lambda: whole.restored(_scheduled_own(whole.func, means, has_planes=has_planes)))
         if done is not None and _is_scheduled(done):
             return _named(func, done)
+    periods = unless_refused(lambda: in_whole_periods(func, partial(_scheduled_whole, means=means)))
+    if periods is not None:
+        return _named(func, _scheduled(periods))
     if has_symbols(func):
         return _in_parts(func, means) or _scheduled_whole(func, means)
     planes = unless_refused(lambda: planes_as_rows(func, means.machine)) if has_planes else None

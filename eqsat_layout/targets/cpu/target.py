@@ -24,6 +24,7 @@ from eqsat_layout.implementations.layouts import Blocking, Candidate, layout_can
 from eqsat_layout.maps import Format
 from eqsat_layout.notes import Notes
 from eqsat_layout.system.machine import threads
+from eqsat_layout.system.own_cpu import own_cpu
 from eqsat_layout.system.store import ArtefactStore
 from eqsat_layout.targets.cpu import host
 from eqsat_layout.targets.cpu.amx.instructions import OF_BYTES, OF_FLOATS, is_permitted
@@ -191,9 +192,10 @@ def normalize_target(given: Any = None, *, approx: bool = True) -> tvm.target.Ta
     config = {k: v for k, v in dict(parsed("llvm" if given is None else given).attrs).items() if k in _KEPT}
     config = {"kind": "llvm"} | config
     if host.is_architecture(config) and "mcpu" not in config:
-        config["mcpu"] = str(codegen.llvm_get_system_cpu())
-        if "mattr" not in config and is_permitted():
-            config["mattr"] = list(dict.fromkeys((*OF_FLOATS, *OF_BYTES)))
+        unit = dict.fromkeys((*OF_FLOATS, *OF_BYTES)) if is_permitted() else ()
+        config["mcpu"] = own_cpu().name
+        if allowed := [*own_cpu().hidden, *config.get("mattr", unit)]:
+            config["mattr"] = allowed
     if not approx:
         config["keys"] = ["cpu", EXACT]
     if not approx and "mattr" in config:
@@ -216,9 +218,8 @@ _KEPT: Final = ("mcpu", "mtriple", "mattr", "num-cores", "mfloat-abi", "mabi", "
 def _with_unit(target: tvm.target.Target) -> Mapping[str, Any]:
     """The target with the matrix unit that :func:`normalize_target` gives this machine, if it is this machine's CPU."""
     config = {k: v for k, v in dict(target.attrs).items() if k in _KEPT}
-    if config.get("mcpu") == str(codegen.llvm_get_system_cpu()) and set(map(str, config.get("mattr", ()))) <= set(
-        OF_BYTES
-    ):
+    usual = {*OF_BYTES, *own_cpu().hidden}
+    if config.get("mcpu") == own_cpu().name and usual.issuperset(map(str, config.get("mattr", ()))):
         config.pop("mattr", None)
         config.pop("mcpu")
     return {"kind": "llvm"} | config

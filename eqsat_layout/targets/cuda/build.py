@@ -6,7 +6,7 @@ In: Relax functions of ``call_tir`` over PrimFuncs. Out: a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -32,7 +32,7 @@ from eqsat_layout.targets.cuda.machine import CudaMachine
 from eqsat_layout.targets.cuda.products_in_place import products_in_place
 from eqsat_layout.targets.gpu.host.program import host_plan
 from eqsat_layout.targets.gpu.kernel_names import with_kernel_names
-from eqsat_layout.targets.gpu.kernels.families import Family, of_first_family
+from eqsat_layout.targets.gpu.kernels.families import Family, of_first_family, said_of
 from eqsat_layout.targets.gpu.kernels.functions import with_work_items
 from eqsat_layout.targets.gpu.kernels.serial import as_it_stands
 from eqsat_layout.targets.gpu.kernels.work_groups import USUAL
@@ -58,10 +58,8 @@ def build(
     overlaps = has_dependent_launch(arch)
     if overlaps:
         launched = knowing_constants(mod, launched)
-    families = _families(machine, approx)
-    kernels = {
-        name: of_first_family(name, func, families, as_it_stands, "thread", notes) for name, func in launched.items()
-    }
+    make = _maker(_families(machine, approx))
+    kernels = {name: make(name, func, notes) for name, func in launched.items()}
     made = lowered(kernels, target)
     plan, constants = host_plan(mod, made.host, views)
     if overlaps:
@@ -71,6 +69,16 @@ def build(
         f"{name}_kernel": float(func.attrs[_SECONDS]) for name, func in kernels.items() if _SECONDS in func.attrs
     }
     return CudaProgram(sources, plan, constants, arch, modelled=modelled)
+
+
+def slow_kernels(mod: tvm.IRModule, machine: CudaMachine, *, approx: bool) -> tuple[str, ...]:
+    """What :func:`build` says of the kernels that run in one thread, or can't be built."""
+    launched, _ = launched_and_views(without_libraries(mod, in_order=not approx))
+    return said_of(launched, _maker(_families(machine, approx)))
+
+
+def _maker(families: Sequence[Family]) -> Callable[[str, Any, Notes], Any]:
+    return partial(of_first_family, families=families, otherwise=as_it_stands, thread="thread")
 
 
 def _families(machine: CudaMachine, approx: bool) -> Sequence[Family]:

@@ -14,6 +14,7 @@ import tvm
 from tvm import s_tir, tirx
 
 from eqsat_layout.errors import TargetError
+from eqsat_layout.passes.clamped_casts import clamped_casts
 from eqsat_layout.passes.index_bits import indices_in_bits
 from eqsat_layout.passes.let_narrow_floats import with_let_values
 from eqsat_layout.passes.let_vectors import serialise_let_vectors
@@ -102,6 +103,7 @@ def _passes(*, is_wide: bool) -> Sequence[Any]:
         dividends_that_count_up(),
         tirx.transform.FlattenBuffer(),
         with_let_values(tirx.transform.BF16ComputeLegalize()),
+        clamped_casts(),
         indices_in_bits(_INDEX_BITS),
         serialise_let_vectors(),
         tirx.transform.VectorizeLoop(),

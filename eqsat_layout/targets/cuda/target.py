@@ -22,7 +22,7 @@ from eqsat_layout.errors import TargetError
 from eqsat_layout.graph.graph import Graph, Signature
 from eqsat_layout.implementations.layouts import Candidate
 from eqsat_layout.notes import Notes
-from eqsat_layout.targets.cuda.build import build
+from eqsat_layout.targets.cuda.build import build, slow_kernels
 from eqsat_layout.targets.cuda.candidates import candidates
 from eqsat_layout.targets.cuda.costs import CudaRoofline
 from eqsat_layout.targets.cuda.fusion import with_attention
@@ -97,6 +97,10 @@ class CudaTarget(DeviceTarget):
         """Epilogues, and the two products of attention, which add up in another order then."""
         mod = super().join(mod, notes)
         return join_attention(mod, self.machine) if self.approx else mod
+
+    def slow_kernels(self, mod: tvm.IRModule) -> Sequence[str]:
+        """Those that run in one thread."""
+        return slow_kernels(mod, self.machine, approx=self.approx)
 
     def build(self, mod: tvm.IRModule, notes: Notes) -> CudaProgram:
         """Kernels as CUDA C++ and machine code, and what the host does with them."""

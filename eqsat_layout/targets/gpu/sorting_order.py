@@ -22,8 +22,8 @@ class SortingOrder:
 
         def rank(*at: Any) -> Any:
             own, other = x(*at), x(*self._moved(at, before))
-            comes_first = _is_less(own, other) if is_descending else _is_less(other, own)
-            is_earlier = tirx.And(_is_same(own, other), before < at[self.axis])
+            comes_first = is_less(own, other) if is_descending else is_less(other, own)
+            is_earlier = tirx.And(is_same(own, other), before < at[self.axis])
             counted = self._is_sorted(counts, at, before, tirx.Or(comes_first, is_earlier))
             return te.sum(tirx.Cast("int32", counted), axis=before)
 
@@ -77,11 +77,13 @@ class SortingOrder:
         return tirx.And(place.var < counts(*at[: self.axis]).astype(dtype), condition)
 
 
-def _is_less(a: Any, b: Any) -> Any:
+def is_less(a: Any, b: Any) -> Any:
+    """NaN is the largest number."""
     return tirx.Or(a < b, tirx.And(tirx.isnan(b), tirx.Not(tirx.isnan(a)))) if _is_float(a) else a < b
 
 
-def _is_same(a: Any, b: Any) -> Any:
+def is_same(a: Any, b: Any) -> Any:
+    """NaN is equal to itself."""
     return tirx.Or(a.equal(b), tirx.And(tirx.isnan(a), tirx.isnan(b))) if _is_float(a) else a.equal(b)
 
 

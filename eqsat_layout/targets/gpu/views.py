@@ -9,7 +9,7 @@ import math
 from typing import Any
 
 import tvm
-from tvm import relax, tirx
+from tvm import relax, s_tir, tirx
 
 from eqsat_layout.graph.vdevices import buffer_scopes
 from eqsat_layout.maps import GLOBAL
@@ -26,7 +26,8 @@ def launched_and_views(mod: tvm.IRModule) -> tuple[dict[str, Any], set[str]]:
 def _is_view(func: Any) -> bool:
     """The result is what it was given, byte for byte, in ordinary memory."""
     return (
-        set(buffer_scopes(func)) == {GLOBAL}
+        isinstance(func.body, s_tir.SBlockRealize)
+        and set(buffer_scopes(func)) == {GLOBAL}
         and len(list(func.params)) == 2
         and bool(relax.analysis.has_reshape_pattern(func))
         and not _is_part(*func.params)

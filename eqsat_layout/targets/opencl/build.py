@@ -7,7 +7,7 @@ In: Relax functions of ``call_tir`` over PrimFuncs whose buffers say their scope
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,7 @@ from eqsat_layout.errors import TargetError
 from eqsat_layout.notes import Notes
 from eqsat_layout.targets.gpu.host.program import host_plan
 from eqsat_layout.targets.gpu.kernel_names import with_kernel_names
-from eqsat_layout.targets.gpu.kernels.families import of_first_family
+from eqsat_layout.targets.gpu.kernels.families import of_first_family, said_of
 from eqsat_layout.targets.gpu.kernels.functions import with_work_items
 from eqsat_layout.targets.gpu.kernels.nests import Nest
 from eqsat_layout.targets.gpu.kernels.serial import as_it_stands
@@ -50,6 +50,12 @@ def build(
     return _program(mod, views, lowered(_kernels(launched, profile, notes, in_order), target))
 
 
+def slow_kernels(mod: tvm.IRModule, profile: Profile, *, in_order: bool = True) -> tuple[str, ...]:
+    """What :func:`build` says of the kernels that run in one work item, or can't be built."""
+    launched, _ = launched_and_views(without_libraries(mod, in_order=in_order))
+    return said_of(launched, _maker(profile, in_order))
+
+
 def build_library(
     mod: tvm.IRModule, target: tvm.target.Target, profile: Profile, notes: Notes, *, in_order: bool = True
 ) -> OpenClLibrary:
@@ -71,11 +77,14 @@ def build_library(
 
 
 def _kernels(functions: Mapping[str, Any], profile: Profile, notes: Notes, in_order: bool) -> dict[str, Any]:
+    made = _maker(profile, in_order)
+    return {name: made(name, func, notes) for name, func in functions.items()}
+
+
+def _maker(profile: Profile, in_order: bool) -> Callable[[str, Any, Notes], Any]:
     suited, otherwise = partial(_suited, profile), partial(_as_it_stands, profile)
     families = (partial(with_work_items, suited=suited, in_order=in_order, groups=profile.groups),)
-    return {
-        name: of_first_family(name, func, families, otherwise, "work item", notes) for name, func in functions.items()
-    }
+    return partial(of_first_family, families=families, otherwise=otherwise, thread="work item")
 
 
 def _program(mod: tvm.IRModule, views: Collection[str], made: Lowered) -> OpenClProgram:

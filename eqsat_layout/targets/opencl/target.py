@@ -21,7 +21,7 @@ from eqsat_layout.maps import Format, Memory
 from eqsat_layout.notes import Notes
 from eqsat_layout.targets.gpu.target import DeviceTarget
 from eqsat_layout.targets.opencl.accesses import why_not_read, why_not_written
-from eqsat_layout.targets.opencl.build import build, build_library
+from eqsat_layout.targets.opencl.build import build, build_library, slow_kernels
 from eqsat_layout.targets.opencl.candidates import candidates, not_held
 from eqsat_layout.targets.opencl.costs import ImageRoofline, ImageTraffic
 from eqsat_layout.targets.opencl.host.executable import OpenClProgram
@@ -81,6 +81,10 @@ class OpenClTarget(DeviceTarget):
         """The target with the host of the device."""
         config = json.loads(str(self.tvm)) | {"host": dict(host)}
         return make_target(config, self.approx)
+
+    def slow_kernels(self, mod: tvm.IRModule) -> Sequence[str]:
+        """Those that run in one work item."""
+        return slow_kernels(mod, self.profile, in_order=not self.approx)
 
     def build(self, mod: tvm.IRModule, notes: Notes) -> OpenClProgram:
         """Kernels as OpenCL C, and what the host does with them."""

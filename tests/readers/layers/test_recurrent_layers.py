@@ -10,6 +10,7 @@ import tvm
 from tvm import relax
 
 import eqsat_layout
+from eqsat_layout.readers.layers.activations import Activation
 from eqsat_layout.readers.layers.recurrent_layers import Layer, layer
 
 GATES = {"LSTM": 4, "GRU": 3, "GRU before": 3, "RNN": 1}
@@ -90,7 +91,7 @@ def _module(kind: str, given: dict[str, Any], x: Any, states: list[Any], activat
     with builder.function("main", params):
         with builder.dataflow():
             held = {name: relax.const(value) for name, value in given.items()}
-            one = Layer(kind, (activation,), **held, reverse=reverse)
+            one = Layer(kind, (Activation("Relu"),) if activation == "Relu" else (), **held, reverse=reverse)
             made = builder.emit_output(relax.Tuple(layer(builder, one, params[0], params[1:])))
         builder.emit_func_output(made)
     module = builder.finalize()

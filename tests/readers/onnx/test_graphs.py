@@ -153,6 +153,11 @@ GRAPHS: dict[str, tuple[list[Any], dict[str, Any], str]] = {
         {},
         r"node 'bad' \(Relu\) is of the domain 'com.example', which is not known here",
     ),
+    "an axis that is 0 in 32 bits": (
+        [node("Concat", ["x", "x"], axis=1 << 32)],
+        {},
+        "axis=4294967296, which is not done",
+    ),
     "a split into billions of parts": ([node("Split", ["x"], num_outputs=1 << 31, axis=1)], {}, "and has 1 results"),
     "a resize to billions": (
         [node("Reshape", ["x", "s"], ["r"], "first"), node("Resize", ["r", "", "", "z"])],

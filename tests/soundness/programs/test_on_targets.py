@@ -6,17 +6,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import ml_dtypes
+import numpy as np
 import pytest
 
 from eqsat_layout.errors import TargetError
 from eqsat_layout.soundness.programs import trial
+from eqsat_layout.soundness.programs.check import ProgramRun, case_difference
 from eqsat_layout.soundness.programs.choices import Choices
 from eqsat_layout.soundness.programs.fuzzer import fuzz_programs, main
 from eqsat_layout.soundness.programs.generator import make_program
 from eqsat_layout.soundness.programs.on_targets import TargetPair, running
 from eqsat_layout.soundness.programs.outcomes import FAILED, SAME, ProgramFailure
 from eqsat_layout.soundness.programs.trial import check
-from eqsat_layout.validation.inputs import SPECIAL
+from eqsat_layout.validation.inputs import NORMAL, SPECIAL
 
 
 @pytest.mark.parametrize("target", ["cuda", {"kind": "opencl", "profile": "pocl"}, "llvm"])
@@ -76,3 +79,14 @@ def test_kernels_that_need_not_be_exact_are_asked_for_no_special_numbers(
     monkeypatch.setattr(trial, "make_program", lambda _, **__: replace(found, options=options))
     assert check(Choices.of_seed(2), 2, target="cuda").kind == SAME
     assert (SPECIAL in asked) is not approx
+
+
+def test_steps_of_bfloat16_that_are_kept_wider_are_no_fault_of_a_target() -> None:
+    """A product of 48 numbers was called wrong: TVM rounds it 47 times."""
+    one = np.arange(1, 9).astype(ml_dtypes.bfloat16)
+    near, far = (one * one.dtype.type(factor) for factor in (1.03, 1.5))
+    for kind, special in ((NORMAL, one), (SPECIAL, np.where(one > 4, one.dtype.type(np.nan), one))):
+        case = ProgramRun("main", kind, [], [special], [near if kind == NORMAL else special], [False])
+        assert case_difference(case, 0, tolerances=TargetPair.tolerances) == ""
+    assert case_difference(replace(case, kind=NORMAL, after=[far]), 0, tolerances=TargetPair.tolerances)
+    assert case_difference(ProgramRun("main", NORMAL, [], [one], [near], [False]), 0)

@@ -15,7 +15,7 @@ from eqsat_layout.soundness import assert_rules_sound
 from eqsat_layout.soundness.rules.counterexample import elements
 from eqsat_layout.soundness.rules.fuzzer import AT_MOST, fuzz_rules
 from eqsat_layout.soundness.rules.jobs import fuzz_in_processes
-from eqsat_layout.soundness.rules.known_ops import unusable
+from eqsat_layout.soundness.rules.known_ops import imports, unusable
 from eqsat_layout.soundness.rules.mutation import judge, mutants_of
 from eqsat_layout.soundness.rules.ops import usual_call
 from eqsat_layout.soundness.rules.reports import Effort, FuzzReport
@@ -185,8 +185,8 @@ def test_a_slow_machine_finds_the_same(tmp_path: Path, monkeypatch: pytest.Monke
     clocks = {name: getattr(time, name) for name in ("perf_counter", "process_time")}
     found = []
     for times in (1, 1000):
-        unusable.cache_clear()
-        usual_call.cache_clear()
+        for known in (imports, unusable, usual_call):
+            known.cache_clear()
         for name, clock in clocks.items():
             monkeypatch.setattr(time, name, lambda clock=clock, times=times: times * clock())
         report = fuzz(path, Effort(cases=10, models=2, at_most=AT_MOST))

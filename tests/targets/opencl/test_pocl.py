@@ -6,6 +6,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+from programs import program
+from targets.opencl.running import compiled, context
+from tvm.relax import op
 
 _SCRIPT = """
 import ctypes
@@ -42,3 +47,15 @@ def test_a_cpu_that_pocl_does_not_know_is_mended(tmp_path: Path) -> None:
     command = [sys.executable, "-c", _SCRIPT]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["refused", "mended"], done.stderr
+
+
+def test_kernels_of_halves_are_one_program() -> None:
+    """Each brought the functions that convert halves, so together they were refused, and then built one by one."""
+    import pyopencl as cl
+
+    def body(builder: Any, x: Any) -> Any:
+        return builder.emit(op.exp(x)), builder.emit(op.sum(x, [1]))
+
+    sources = compiled(program(body, (4, 6), dtype="float16"), {"kind": "opencl", "profile": "pocl"}).sources
+    assert len(sources) == 2
+    cl.Program(context(), "\n".join(sources.values())).build()

@@ -15,15 +15,18 @@ from tvm import tirx
 
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cpu.machine import CpuMachine
+from eqsat_layout.targets.cpu.model.core_sharing import pieces_of
 from eqsat_layout.targets.cpu.model.tile_cost import RegisterTile
 from eqsat_layout.targets.schedules import lookups
-from eqsat_layout.targets.schedules.accesses import StageAccess
+from eqsat_layout.targets.schedules.accesses import StageAccess, as_int
 from eqsat_layout.targets.schedules.stages import ROOT, Stage, divisors, stage_of
-from eqsat_layout.tir.structural import nodes_of
+from eqsat_layout.tir.structural import nodes_of, substitute
 
 _UNROLLED = 8  # steps of the innermost reduction axes that are written out: of 12, LLVM loads so early that it spills
 _TWICE = 2  # iterations of a loop that LLVM looks through: what both need is loaded so early that it spills
 _BODY = 192  # multiply-adds beyond which fewer steps are: the loop has to stay in the core's cache of decoded code
+_RUN = 4096  # bytes of results that lie side by side are enough
+_RUN_SHARE, _L1_SHARE = 0.25, 0.75  # of the caches are for what such a run reads
 _SHARING = 2  # rank of an axis along which the load in vectors is read again
 _WINDOW = 25  # largest window that is written out whole, 5x5 (depthwise, pooling)
 
@@ -44,6 +47,59 @@ def split_tiles(sch: Any, loops: Sequence[Any], tile: RegisterTile, stage: Stage
     outer = [outer[position] for position in outer_order(stage)]
     sch.reorder(*outer, *inner, lane)
     return outer, inner, lane
+
+
+def in_order_of_results(
+    sch: Any, outer: Sequence[Any], tile: RegisterTile, stage: Stage, machine: CpuMachine
+) -> list[Any]:
+    """The loops over tiles that :func:`split_tiles` gave, with a run of tiles innermost whose results lie side by side.
+
+    In the other order results go to memory in short pieces far from each other, and the core waits for each: 200 rows
+    of 4x75x75 took three times as long. Of other operands that overflow L2, a run of any tiles reads less.
+    """
+    loops, order, ranks = list(outer), outer_order(stage), _ranks(stage)
+    moving = [place for place, loop in enumerate(outer) if extent_of(sch, loop) > 1]
+    held = [place for place in moving if ranks[order[place]] == _SHARING - 1]
+    if not held or ranks[order[moving[-1]]] != _SHARING:
+        return loops
+    others = max(load.buffer_bytes for load in stage.loads if load is not stage.vector_load)
+    streams = others > machine.l2_working_set and not pieces_of(stage, machine).axes
+    steps = [_step_of_results(stage, tile, position) for position in order]
+    run = steps[held[-1]] * stage.write.element_bytes
+    panel = tile.lanes * tile.sizes[tile.vector] * stage.steps * (stage.vector_load or stage.loads[0]).element_bytes
+    most, few = _most_held(stage, panel, machine), list[Any]()
+    for place in reversed(held):
+        if steps[place] >= steps[moving[-1]] and not streams:
+            break
+        extent = extent_of(sch, loops[place])
+        fit = divisors(extent, max(1, int(most / panel)))
+        size = fit[-1] if streams else next((count for count in fit if count * run >= _RUN), fit[-1])
+        loops[place], inside = sch.split(loops[place], [None, size])
+        few.insert(0, inside)
+        run, panel = run * size, panel * size
+        if size < extent:
+            break
+    return [*loops, *few]
+
+
+def _most_held(stage: Stage, panel: float, machine: CpuMachine) -> float:
+    """Bytes that a run of tiles may read of the load in vectors, again and again. Vectors that lie in two lines of the
+    cache each should come from L1 (64 channels of 37x37 from L2: 1.4 times as long), unless one ``panel`` is larger."""
+    held, first = stage.vector_load or stage.loads[0], _L1_SHARE * machine.l1_working_set
+    strides = [(held.stride(axis.var) or 0) * held.element_bytes for axis in stage.axes]
+    half = machine.line_bytes // 2  # rows of 56 floats are not worse than those of 64
+    is_aligned = not any(abs(stride) >= half and stride % half for stride in strides)
+    return _RUN_SHARE * machine.l2_working_set if is_aligned or panel > first else first
+
+
+def _step_of_results(stage: Stage, tile: RegisterTile, position: int) -> float:
+    """Elements from the results of a tile to those of the next one along an axis of them, the first two at least: the
+    last of tiles may overlap the one before."""
+    size = tile.sizes[position] * (tile.lanes if position == tile.vector else 1)
+    first = {axis.var: tirx.const(0, axis.var.ty.dtype) for axis in stage.spatial}
+    second = first | {stage.spatial[position].var: tirx.const(size, stage.spatial[position].var.ty.dtype)}
+    start, end = (as_int(tvm.sym.Analyzer().simplify(substitute(stage.write.place, own))) for own in (first, second))
+    return math.inf if start is None or end is None or end <= start else end - start
 
 
 def outer_order(stage: Stage) -> list[int]:

@@ -7,7 +7,7 @@ can be done for any number of elements at a time: rows of a product, images of a
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -60,11 +60,24 @@ class FreeAxis:
 
 def free_axes(blocks: Sequence[Any], results: Sequence[Any]) -> list[FreeAxis]:
     """In the order of the dimensions of ``results``, each of which has all of them."""
+    found = _axes(blocks, results, lambda extent: as_int(extent) is None)
+    return _taken_together(sorted(found, key=lambda axis: axis.dims[results[0]]), blocks)
+
+
+def axis_at(place: Place, extent: int, blocks: Sequence[Any], results: Sequence[Any]) -> FreeAxis | None:
+    """The axis of this known ``extent`` that is at such a place, if every element along it is made by itself."""
+    found = _axes(blocks, results, lambda other: as_int(other) == extent)
+    return next((axis for axis in found if place in {**axis.iters, **axis.dims}.items()), None)
+
+
+def _axes(blocks: Sequence[Any], results: Sequence[Any], is_wanted: Callable[[Any], bool]) -> Iterator[FreeAxis]:
     links = _Links()
     for block in blocks:
-        _link(block, links)
-    found = [axis for places in links.classes() if (axis := _axis_of(places, links, blocks, results)) is not None]
-    return _taken_together(sorted(found, key=lambda axis: axis.dims[results[0]]), blocks)
+        _link(block, links, is_wanted)
+    for places in links.classes():
+        axis = _axis_of(places, links, blocks, results)
+        if axis is not None:
+            yield axis
 
 
 @dataclass
@@ -97,11 +110,11 @@ class _Links:
         yield from (own for own in groups.values() if not self.spoilt & set(own))
 
 
-def _link(block: Any, links: _Links) -> None:
+def _link(block: Any, links: _Links, is_wanted: Callable[[Any], bool]) -> None:
     name = str(block.name_hint)
     axes: dict[Any, Place] = {}
     for number, one in enumerate(block.iter_vars):
-        if as_int(one.dom.extent) is None:
+        if is_wanted(one.dom.extent):
             axes[one.var] = (name, number)
             links.add((name, number), one.dom.extent)
             if one.iter_type != tirx.IterVar.DataPar:
@@ -110,7 +123,7 @@ def _link(block: Any, links: _Links) -> None:
     def on_access(buffer: Any, indices: list[Any]) -> tuple[Any, list[Any]]:
         kept = []
         for number, (index, extent) in enumerate(zip(indices, buffer.ty.shape, strict=True)):
-            if as_int(extent) is None:
+            if is_wanted(extent):
                 links.add((buffer, number), extent)
                 if index in axes:
                     links.join((buffer, number), axes[index])

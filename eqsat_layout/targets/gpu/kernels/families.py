@@ -6,7 +6,7 @@ In: a PrimFunc and families, the fastest first. Out: launches of the first one t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import tvm
@@ -28,24 +28,37 @@ _MOST = 1 << 14  # launches of one kernel
 
 
 def of_first_family(
-    name: str, func: Any, families: Sequence[Family], otherwise: Otherwise, thread: str, notes: Notes
+    name: str, func: Any, notes: Notes, families: Sequence[Family], otherwise: Otherwise, thread: str
 ) -> Any:
     """``func`` as launches; ``otherwise`` where all refuse, with a note. ``thread``: what the target calls one."""
-    if has_blocks_inside(func) and _is_counted(func):
-        return _inside(name, func, families, otherwise, thread, notes)
     reasons: list[str] = []
-    for family in families:
-        try:
-            return family(func)
-        except Refused as reason:
-            reasons.append(str(reason))
     try:
+        if has_blocks_inside(func) and _is_counted(func):
+            return _inside(name, func, families, otherwise, thread, notes)
+        for family in families:
+            try:
+                return family(func)
+            except Refused as reason:
+                reasons.append(str(reason))
         made, has_one = otherwise(func)
     except Refused as reason:
         raise TargetError(f"kernel {name} can't be built: {reason}") from reason
     if has_one:
         notes.add(f"kernel {name} runs in one {thread}: {reasons[-1]}")
     return made
+
+
+def said_of(functions: Mapping[str, Any], made: Callable[[str, Any, Notes], Any]) -> tuple[str, ...]:
+    """What ``made`` notes of each function that it makes launches of, and why it can't, for who builds nothing."""
+    notes = Notes()
+    for name, func in functions.items():
+        try:
+            made(name, func, notes)
+        except TargetError as reason:
+            notes.add(str(reason))
+        except tvm.error.InternalError as error:
+            notes.fault(f"kernel {name} may not be built", error)
+    return tuple(notes)
 
 
 def _is_counted(func: Any) -> bool:
@@ -61,7 +74,7 @@ def _inside(name: str, func: Any, families: Sequence[Family], otherwise: Otherwi
     """The host does the loops, and launches stages one after the other."""
 
     def launched(part: Any, _: bool) -> Any:
-        return of_first_family(name, part, [_by_elements(family) for family in families], otherwise, thread, notes)
+        return of_first_family(name, part, notes, [_by_elements(family) for family in families], otherwise, thread)
 
     refused: list[str] = []
     made, has_one = rest_as_it_stands(schedule_inside(func, launched, refused))

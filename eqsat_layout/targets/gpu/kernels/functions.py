@@ -17,6 +17,7 @@ from tvm import tirx
 
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.gpu.kernels.nests import Nest, inlined, nests_of
+from eqsat_layout.targets.gpu.kernels.row_items import row_items
 from eqsat_layout.targets.gpu.kernels.shared_sums import has_free_order, shared_sum_of
 from eqsat_layout.targets.gpu.kernels.sums_in_parts import in_parts
 from eqsat_layout.targets.gpu.kernels.tiles import tile_of
@@ -42,7 +43,11 @@ def with_work_items(
         func, nests = suited(func, nests)
     parameters = list(func.params)
     statements: list[Any] = []
-    for nest, reduction in _with_parts(_grouped(nests, parameters), in_order):
+    stages = _grouped(nests, parameters)
+    if stages[1:]:
+        with suppress(Refused):
+            return func.with_body(row_items(nests, parameters, groups))
+    for nest, reduction in _with_parts(stages, in_order):
         for buffer in nest.buffers:
             if not is_one_of(buffer, parameters):
                 statements.append(tirx.AllocBuffer(buffer))

@@ -26,7 +26,7 @@ from eqsat_layout.targets.gpu.kernels.private_buffers import (
 )
 from eqsat_layout.targets.gpu.kernels.separate_loops import separate_loops
 from eqsat_layout.targets.gpu.kernels.shared_loops import SharedLoops, iterations, shared_loops
-from eqsat_layout.targets.gpu.kernels.work_groups import USUAL
+from eqsat_layout.targets.gpu.kernels.work_groups import USUAL, WorkGroups
 from eqsat_layout.targets.schedules.accesses import as_int
 from eqsat_layout.targets.schedules.attempts import unless_refused
 from eqsat_layout.tir.blocks import sequence
@@ -59,7 +59,7 @@ def as_it_stands(func: Any) -> tuple[Any, bool]:
     body = [*allocations]
     for is_alone, some in itertools.groupby(launches, key=lambda one: one[2]):
         together = list(some)
-        body += [_launched([], sequence([one for one, *_ in together]))] if is_alone else [one[1] for one in together]
+        body += [launched([], sequence([one for one, *_ in together]))] if is_alone else [one[1] for one in together]
     is_slow = any(is_alone and _is_slow(one) for one, _, is_alone in launches)
     return _named(plain.with_body(sequence(body)), name), is_slow
 
@@ -76,10 +76,11 @@ def rest_as_it_stands(func: Any) -> tuple[Any, bool]:
             return one
         if isinstance(one, tirx.For) and any(map(_is_launch, nodes_of(one.body, tirx.AttrStmt))):
             return changed_loop(one, body=done(one.body))
-        launch, is_alone = _launch_of(one)
-        if is_alone and _is_slow(one):
-            alone.append(one)
-        return launch
+        parts, apart = with_parts_of_iterations(one)
+        launch, is_alone = _launch_of(apart)
+        if is_alone and _is_slow(apart):
+            alone.append(apart)
+        return sequence([*parts, launch])
 
     return _named(plain.with_body(done(plain.body)), name), bool(alone)
 
@@ -92,7 +93,7 @@ def _launch_of(statement: Any) -> tuple[Any, bool]:
         shared = unless_refused(lambda: shared_loops(part.body))
         if shared is not None:
             return _launched_in_groups(part.loops, shared), False
-    return _launched(part.loops, part.body), not part.loops
+    return launched(part.loops, part.body), not part.loops
 
 
 def _is_slow(statement: Any) -> bool:
@@ -172,19 +173,19 @@ def _statements(body: Any) -> list[Any]:
     return [body]
 
 
-def _launched(loops: Sequence[Any], body: Any) -> Any:
+def launched(loops: Sequence[Any], body: Any, groups: WorkGroups = USUAL) -> Any:
     """A work item for each iteration of all loops, the last one's side by side."""
     group, item = (tirx.Var(tag, "int32") for tag in _TAGS)
     total = iterations(loops) if loops else None
     known = 1 if total is None else as_int(tvm.sym.Analyzer().simplify(total))
-    size = USUAL.size(known) if known != 0 else 1
+    size = groups.size(known) if known != 0 else 1
     flat = group.astype("int64") * size + item.astype("int64")
     body = _placed(loops, body, flat)
-    groups: Any = tirx.IntImm("int32", 1)
+    count: Any = tirx.IntImm("int32", 1)
     if total is not None:
         body = tirx.IfThenElse(flat < total, body, None)
-        groups = tirx.ceildiv(total, size)
-    return _in_threads(group, groups, item, size, body)
+        count = tirx.ceildiv(total, size)
+    return _in_threads(group, count, item, size, body)
 
 
 def _launched_in_groups(loops: Sequence[Any], shared: SharedLoops) -> Any:

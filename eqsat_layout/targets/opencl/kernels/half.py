@@ -23,10 +23,13 @@ _HALF, _SINGLE, _BITS = "float16", "float32", "uint16"
 READ: Final = "eqsat_half_to_float"
 WRITE: Final = "eqsat_float_to_half"
 
-FUNCTIONS: Final = f"""float {READ}(ushort bits) {{ return vload_half(0, (const __private half*)&bits); }}
+FUNCTIONS: Final = f"""#ifndef EQSAT_HALF
+#define EQSAT_HALF
+float {READ}(ushort bits) {{ return vload_half(0, (const __private half*)&bits); }}
 ushort {WRITE}(float value) {{ ushort bits; vstore_half(value, 0, (__private half*)&bits); return bits; }}
+#endif
 """
-"""Core OpenCL C: no extension is needed."""
+"""Core OpenCL C: no extension is needed. Kernels that are built together have them once."""
 
 _BINARY: Final = (
     *(tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod, tirx.Min, tirx.Max),

@@ -16,6 +16,7 @@ from tvm import ir, s_tir, tirx
 from tvm.s_tir.backend.adreno.transform import TextureFlatten
 
 from eqsat_layout.errors import TargetError
+from eqsat_layout.passes.clamped_casts import clamped_casts
 from eqsat_layout.passes.index_bits import indices_in_bits
 from eqsat_layout.passes.let_narrow_floats import with_let_values
 from eqsat_layout.passes.let_vectors import serialise_let_vectors
@@ -126,6 +127,7 @@ def _passes(target: tvm.target.Target) -> list[Any]:
         dividends_that_count_up(),
         tirx.transform.FlattenBuffer(),
         with_let_values(tirx.transform.BF16ComputeLegalize()),
+        clamped_casts(),
         indices_in_bits(_INDEX_BITS),
         serialise_let_vectors(),  # what the next one would give the last lane's value
         tirx.transform.VectorizeLoop(),

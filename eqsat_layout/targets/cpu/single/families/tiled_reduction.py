@@ -18,6 +18,7 @@ from eqsat_layout.targets.cpu.single.loops import in_vectors, parallel_pieces, p
 from eqsat_layout.targets.cpu.single.tile_loops import (
     axis_loops,
     extent_of,
+    in_order_of_results,
     panel_axes,
     partial_results,
     reduce_in_tile,
@@ -61,6 +62,8 @@ def _in_tiles(sch: Any, stage: Stage, epilogue: Stage | None, machine: CpuMachin
     if epilogue is None or not epilogue.is_costly:  # all at once, the constants of exp would not fit the registers
         for loop in inner:
             sch.unroll(loop)
+    outer = in_order_of_results(sch, outer, tile, stage, machine)
+    sch.reorder(*outer, *inner, lane)
     at = parallel_pieces(sch, outer, machine, stage)
     sch.compute_at(stage.block, at, preserve_unit_loops=True)
     reduce_in_tile(sch, stage, tile, machine)

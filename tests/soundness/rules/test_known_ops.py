@@ -1,0 +1,43 @@
+"""What calls are imported as: once in a process, and many at once."""
+
+from __future__ import annotations
+
+import pytest
+from tvm.relax import op as R
+
+from eqsat_layout.graph.graph import TensorType
+from eqsat_layout.graph.importer import import_module
+from eqsat_layout.soundness.rules import known_ops as ops
+from eqsat_layout.soundness.rules.schema import OpCall
+
+PAIR = TensorType((2, 3), "float32")
+
+
+def softmax(said: str, axis: int) -> OpCall:
+    return OpCall("relax.nn.softmax", lambda x: R.nn.softmax(x, axis=axis), (PAIR,), said)
+
+
+def test_a_call_is_imported_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every vocabulary imported the calls of all others again, and those that had been tried one by one."""
+    imported: list[object] = []
+    monkeypatch.setattr(ops, "import_module", lambda mod: imported.append(mod) or import_module(mod))
+    ops.imports.cache_clear()
+    calls = [softmax("axis=0", 0), softmax("axis=1", 1)]
+    ops.import_together(calls)
+    assert [ops.unusable(call) for call in calls] == ["", ""]
+    assert len(ops.known_ops(calls, {"relax.nn.softmax"}).signatures) == 2
+    assert len(imported) == 1
+
+
+def test_calls_that_are_written_differently_and_do_the_same_are_one_op() -> None:
+    first, second = softmax("axis=1", 1), softmax("the last axis", 1)
+    found = ops.known_ops([first, second])
+    assert len(found.signatures) == 1
+    assert found.attributes[first] == found.attributes[second]
+
+
+def test_ops_of_other_vocabularies_have_keys_of_their_own_here() -> None:
+    found = ops.known_ops([softmax("axis=0", 0)])
+    again = ops.known_ops([softmax("axis=1", 1), softmax("axis=0", 0)])
+    assert set(found.signatures) < set(again.signatures) == set(again.interpreters)
+    assert all(signature.key == key for key, signature in again.signatures.items())
