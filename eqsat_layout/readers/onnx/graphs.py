@@ -191,7 +191,9 @@ def check_attribute_names(model: Any) -> None:
         op = str(node.op_type)
         if node.domain or not (op in known or defs.has(op, opset)):
             continue
-        names = known.setdefault(op, defs.get_schema(op, opset).attributes.keys())
+        if op not in known:  # those of a newer version mean what they mean there
+            known[op] = defs.get_schema(op, opset).attributes.keys() | defs.get_schema(op).attributes.keys()
+        names = known[op]
         for name in (str(attribute.name) for attribute in node.attribute):
             if name not in names:
                 near = did_you_mean(name, names)
