@@ -33,6 +33,9 @@ MOST_RESULTS: Final = 2048
 _LARGEST_NUMBER: Final = (1 << 31) - 1
 """Of an attribute: the axis 2^32 is the axis 0 in 32 bits."""
 
+_OF_TOOLS: Final = "__"
+"""Attributes of this beginning are notes of those who make models: ONNX's own checker passes them over."""
+
 _ANY_NUMBER: Final = ("value_int", "start", "end")
 """Attributes that no 32 bits hold: a constant, and where the part of a shape ends, which may be "at the end"."""
 
@@ -195,7 +198,7 @@ def check_attribute_names(model: Any) -> None:
             known[op] = defs.get_schema(op, opset).attributes.keys() | defs.get_schema(op).attributes.keys()
         names = known[op]
         for name in (str(attribute.name) for attribute in node.attribute):
-            if name not in names:
+            if name not in names and not name.startswith(_OF_TOOLS):
                 near = did_you_mean(name, names)
                 raise EqsatError(
                     f"{named(node.name, op)} has an attribute {name!r}, which {op} has not. {near}".rstrip()

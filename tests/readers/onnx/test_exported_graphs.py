@@ -125,3 +125,10 @@ def test_an_attribute_that_an_op_does_not_have_is_refused() -> None:
     bad = model([node("Conv", ["x", "w"], ["y"], name="bad", dilation=[2, 2])], {"x": [1, 3, 8, 8]}, weight)
     with pytest.raises(EqsatError, match=r"node 'bad' \(Conv\) has an attribute 'dilation', .* mean 'dilations'"):
         from_proto(bad)
+
+
+def test_notes_of_tools_are_no_attributes() -> None:
+    """ONNX's checker and ONNX Runtime pass over names that begin with two underscores."""
+    made = model([node("Relu", ["x"], ["y"], __origin="layer 3")], {"x": [1, 3]}, {})
+    onnx.checker.check_node(made.graph.node[0], onnx.checker.DEFAULT_CONTEXT)
+    from_proto(made)

@@ -42,6 +42,26 @@ def test_steps_that_are_worked_out_are_not_followed() -> None:
     inferred(sliced([product], half=1 << 16))
 
 
-def test_ordinary_steps_are() -> None:
-    (y,) = inferred(sliced([], steps=2)).graph.output
-    assert [dim.dim_value for dim in y.type.tensor_type.shape.dim] == [1, 2, 1, 3]
+def extents_of_part(model: Any) -> list[int]:
+    (part,) = (value for value in inferred(model).graph.value_info if value.name == "part")
+    return [dim.dim_value for dim in part.type.tensor_type.shape.dim]
+
+
+@pytest.mark.parametrize("stored", [{"value_ints": [2]}, {"value": onnx.numpy_helper.from_array(np.array([2]))}])
+def test_ordinary_steps_are(stored: dict[str, Any]) -> None:
+    assert extents_of_part(sliced([], steps=2)) == [2]
+    assert extents_of_part(sliced([helper.make_node("Constant", [], ["steps"], **stored)])) == [2]
+
+
+def test_steps_that_are_not_followed_are_not_taken_for_1() -> None:
+    """Models were refused, as the importer's shape was another one."""
+    product = helper.make_node("Mul", ["half", "half"], ["steps"])
+    assert extents_of_part(sliced([product], half=2)) == [0]
+
+
+def test_constants_beside_slices_may_be_infinite() -> None:
+    """The minus infinity of a mask was read as if it were steps: OverflowError for every model that slices by steps."""
+    model = sliced([], steps=2)
+    for name, number in {"low": -np.inf, "none": np.nan}.items():
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.float32(number), name))
+    assert extents_of_part(model) == [2]
