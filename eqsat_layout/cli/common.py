@@ -214,4 +214,4 @@ def errors(debug: bool) -> Iterator[None]:
 
 def drop_output() -> None:
     """What is left of standard output, which Python writes when it ends, goes nowhere."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -119,10 +119,10 @@ MODULE_ROWS = [
 
 
 def test_a_batch_of_nothing_can_be_planned() -> None:
-    """Desired layouts raised ZeroDivisionError in the cost model."""
+    """Desired layouts raised ZeroDivisionError in the cost model. Its result holds nothing in any layout."""
     mod = program(lambda b, x, w: R.nn.conv2d(x, w, padding=1), (0, 8, 6, 6), (8, 8, 3, 3))
     plan = eqsat_layout.plan(mod, desired_layouts={"relax.nn.conv2d": ["NHWC", "OHWI"]})
-    assert plan.changed
+    assert 0 < plan.cost <= plan.input_cost
 
 
 @pytest.mark.parametrize("row", MODULE_ROWS, ids=lambda row: row.name)

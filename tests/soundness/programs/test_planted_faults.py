@@ -13,7 +13,7 @@ import tvm_ffi
 from tvm import relax, tirx
 from tvm.relax import op as R
 
-from eqsat_layout.graph.constants import Constant
+from eqsat_layout.graph.constants import ConstantPool
 from eqsat_layout.graph.frozen import FROZEN_ATTRIBUTE
 from eqsat_layout.passes.quantised import byte_products, product_match
 from eqsat_layout.planning.pipeline import optimize
@@ -87,7 +87,7 @@ def calls(made: RandomProgram) -> list[Any]:
 
 def test_constants_of_two_regions_are_taken_for_one_another(monkeypatch: pytest.MonkeyPatch) -> None:
     """As before commit d294b93."""
-    monkeypatch.setattr(Constant, "identity", property(lambda constant: constant.key))
+    monkeypatch.setattr(ConstantPool, "_identity", lambda _, constant: constant.key)
     monkeypatch.setattr(trial, "is_of_bytes", lambda seed: False)  # few layers twice are in quantised networks
 
     def has(made: RandomProgram, _: int) -> bool:
