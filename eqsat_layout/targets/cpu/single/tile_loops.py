@@ -54,7 +54,7 @@ def in_order_of_results(
     """The loops over tiles that :func:`split_tiles` gave, with a run of tiles innermost whose results lie side by side.
 
     In the other order results go to memory in short pieces far from each other, and the core waits for each: 200 rows
-    of 4x75x75 took three times as long.
+    of 4x75x75 took three times as long. Tiles of many steps store little, and rows for them are prefetched.
     """
     loops, order, ranks = list(outer), outer_order(stage), _ranks(stage)
     moving = [place for place, loop in enumerate(outer) if extent_of(sch, loop) > 1]
@@ -66,13 +66,17 @@ def in_order_of_results(
     steps = [_step_of_results(stage, tile, position) for position in order]
     run = steps[held[-1]] * stage.write.element_bytes
     panel = tile.lanes * tile.sizes[tile.vector] * stage.steps * (stage.vector_load or stage.loads[0]).element_bytes
-    most, few = _most_held(stage, panel, machine), list[Any]()
+    most, few = _most_held(stage, machine), list[Any]()
+    if panel > machine.l1_working_set:
+        return loops
     for place in reversed(held):
         if steps[place] >= steps[moving[-1]]:
             break
         extent = extent_of(sch, loops[place])
         fit = divisors(extent, max(1, int(most / panel)))
         size = next((count for count in fit if count * run >= _RUN), fit[-1])
+        if size == 1:
+            break
         loops[place], inside = sch.split(loops[place], [None, size])
         few.insert(0, inside)
         run, panel = run * size, panel * size
@@ -81,14 +85,13 @@ def in_order_of_results(
     return [*loops, *few]
 
 
-def _most_held(stage: Stage, panel: float, machine: CpuMachine) -> float:
+def _most_held(stage: Stage, machine: CpuMachine) -> float:
     """Bytes that a run of tiles may read of the load in vectors, again and again. Vectors that lie in two lines of the
-    cache each should come from L1 (64 channels of 37x37 from L2: 1.4 times as long), unless one ``panel`` is larger."""
-    held, first = stage.vector_load or stage.loads[0], _L1_SHARE * machine.l1_working_set
+    cache each should come from L1 (64 channels of 37x37 from L2: 1.4 times as long)."""
+    held, half = stage.vector_load or stage.loads[0], machine.line_bytes // 2  # rows of 56 floats are as good as of 64
     strides = [(held.stride(axis.var) or 0) * held.element_bytes for axis in stage.axes]
-    half = machine.line_bytes // 2  # rows of 56 floats are not worse than those of 64
     is_aligned = not any(abs(stride) >= half and stride % half for stride in strides)
-    return _RUN_SHARE * machine.l2_working_set if is_aligned or panel > first else first
+    return _RUN_SHARE * machine.l2_working_set if is_aligned else _L1_SHARE * machine.l1_working_set
 
 
 def _step_of_results(stage: Stage, tile: RegisterTile, position: int) -> float:
