@@ -65,10 +65,10 @@ def in_order_of_results(
         return loops
     steps = [_step_of_results(stage, tile, position) for position in order]
     run = steps[held[-1]] * stage.write.element_bytes
-    panel = tile.lanes * tile.sizes[tile.vector] * stage.steps * (stage.vector_load or stage.loads[0]).element_bytes
-    most, few = _most_held(stage, machine), list[Any]()
+    panel = tile.lanes * tile.sizes[tile.vector] * stage.steps * _held_load(stage).element_bytes
     if panel > machine.l1_working_set:
         return loops
+    most, few = _most_held(stage, machine), list[Any]()
     for place in reversed(held):
         if steps[place] >= steps[moving[-1]]:
             break
@@ -88,7 +88,7 @@ def in_order_of_results(
 def _most_held(stage: Stage, machine: CpuMachine) -> float:
     """Bytes that a run of tiles may read of the load in vectors, again and again. Vectors that lie in two lines of the
     cache each should come from L1 (64 channels of 37x37 from L2: 1.4 times as long)."""
-    held, half = stage.vector_load or stage.loads[0], machine.line_bytes // 2  # rows of 56 floats are as good as of 64
+    held, half = _held_load(stage), machine.line_bytes // 2  # rows of 56 floats are as good as of 64
     strides = [(held.stride(axis.var) or 0) * held.element_bytes for axis in stage.axes]
     is_aligned = not any(abs(stride) >= half and stride % half for stride in strides)
     return _RUN_SHARE * machine.l2_working_set if is_aligned else _L1_SHARE * machine.l1_working_set
@@ -115,11 +115,16 @@ def panel_axes(stage: Stage) -> int:
     return sum(rank < _SHARING for rank in _ranks(stage))
 
 
+def _held_load(stage: Stage) -> StageAccess:
+    """The load in vectors, which stays in cache."""
+    return stage.vector_load or stage.loads[0]
+
+
 def _ranks(stage: Stage) -> list[int]:
     loads = list(stage.loads)
     if len(loads) < 2:
         return [0] * len(stage.spatial)
-    held = stage.vector_load or loads[0]
+    held = _held_load(stage)
 
     def rank(var: Any) -> int:
         if all(load.uses(var) for load in loads):
