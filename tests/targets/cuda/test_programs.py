@@ -34,6 +34,7 @@ from targets.device_cases import (
     sorts,
     sorts_inside,
 )
+from targets.in_order import in_order
 from tvm import relax
 from tvm.relax import op
 from tvm.script import ir as I
@@ -94,17 +95,8 @@ def test_parts_of_a_sum_are_added_by_the_last_block_again_and_again() -> None:
 
 
 def test_an_opaque_kernel_runs_in_one_thread() -> None:
-    @T.prim_func(private=True, s_tir=True)
-    def opaque(x: T.Buffer((64,), "float32"), y: T.Buffer((64,), "float32")) -> None:
-        for i in range(64):
-            with T.sblock("o"):
-                j = T.axis.opaque(64, i)
-                T.reads(x[0:64], y[0:64])
-                T.writes(y[0:64])
-                y[j * 5 % 64] = x[63 - j] + T.if_then_else(j > 0, y[0] * T.float32(0.5), T.float32(0.0))
-
     def body(builder: Any, x: Any) -> Any:
-        func = builder.add_func(opaque, "opaque")
+        func = builder.add_func(in_order, "opaque")
         y = relax.call_tir(func, [builder.emit(nn.relu(x))], relax.TensorType((64,), "float32"))
         return builder.emit(nn.relu(builder.emit(y)))
 

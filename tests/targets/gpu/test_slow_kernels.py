@@ -6,21 +6,11 @@ from typing import Any
 
 import pytest
 from programs import program
+from targets.in_order import in_order
 from tvm import relax
 from tvm.relax import op
-from tvm.script import tirx as T
 
 import eqsat_layout
-
-
-@T.prim_func(private=True, s_tir=True)
-def in_order(x: T.Buffer((64,), "float32"), y: T.Buffer((64,), "float32")) -> None:
-    for i in range(64):
-        with T.sblock("o"):
-            j = T.axis.opaque(64, i)
-            T.reads(x[0:64], y[0:64])
-            T.writes(y[0:64])
-            y[j * 5 % 64] = x[63 - j] + T.if_then_else(j > 0, y[0] * T.float32(0.5), T.float32(0.0))
 
 
 def body(builder: Any, x: Any) -> Any:
