@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import tvm
 from tvm import s_tir, tirx
 
@@ -23,16 +22,13 @@ from eqsat_layout.targets.cpu.single.lanes import (
     SIZES,
     LaneBody,
     Lanes,
-    constant,
-    lanes_along,
-    picked,
     sizes_along,
-    table_of,
     transposed,
     vector_at,
 )
 from eqsat_layout.targets.cpu.single.loops import in_parallel
 from eqsat_layout.targets.cpu.single.short_rows import short_rows
+from eqsat_layout.targets.cpu.single.written_out_rows import written_out_rows
 from eqsat_layout.targets.schedules.accesses import StageAccess, as_int
 from eqsat_layout.targets.schedules.attempts import unless_refused
 from eqsat_layout.targets.schedules.rebuild import CutAxis, schedule_over
@@ -45,7 +41,6 @@ MOST_SQUARES = 2
 """That registers hold at once."""
 
 _WIDENED = ("bfloat", "float8_", "float6_", "float4_")  # TVM gives variables of these another type than their values
-_MOST_LOADS = 512  # of a row that is written out, as straight code takes LLVM long
 
 
 def move_lanes(sch: Any, machine: CpuMachine) -> Any:
@@ -65,7 +60,7 @@ def move_lanes(sch: Any, machine: CpuMachine) -> Any:
         return None
     if any(str(access.buffer.dtype).startswith(_WIDENED) for access in (stage.write, *stage.loads)):
         return None
-    for body_of in (short_rows, _in_squares, _in_rows, interleaved_rows, from_few_vectors):
+    for body_of in (short_rows, _in_squares, written_out_rows, interleaved_rows, from_few_vectors):
         moved = unless_refused(partial(_moved_by, body_of, sch, stage, machine))
         if moved is not None:
             return moved
@@ -98,9 +93,6 @@ def _scheduled(sch: Any, stage: Stage, body: LaneBody, machine: CpuMachine) -> A
 def _whole(buffer: Any) -> Any:
     ranges = [tvm.ir.Range.from_min_extent(tirx.IntImm(str(n.ty.dtype), 0), n) for n in buffer.ty.shape]
     return tirx.BufferRegion(buffer, ranges)
-
-
-# ---- transposes -------------------------------------------------------------------------------------------------
 
 
 def _in_squares(block: Any, stage: Stage, machine: CpuMachine) -> LaneBody:
@@ -276,52 +268,3 @@ class _Memory:
 
     def _indices(self, load: Any, var: Any, value: Any) -> list[Any]:
         return [self._analyzer.simplify(substitute(index, {var: value})) for index in load.indices]
-
-
-# ---- elements of a row ------------------------------------------------------------------------------------------
-
-
-def _in_rows(block: Any, stage: Stage, machine: CpuMachine) -> LaneBody:
-    """Rows written out, as what is read of a row depends on the place in it."""
-    store = store_of(block)
-    *outer, last = block.iter_vars
-    extent = int(last.dom.extent)
-    size = lanes_along(stage, machine, extent)
-    starts = [min(start, extent - size) for start in range(0, extent, size)]
-    if not outer or len(starts) * len(stage.loads) > _MOST_LOADS:
-        raise Refused("rows of another length")
-    statements: list[Any] = []
-    for start in starts:
-        row = _Row(last.var, start, size)
-        value = Lanes(last.var, size, row.load, row.table).of(store.value)
-        target = [*store.indices[:-1], tirx.IntImm(str(last.var.ty.dtype), start)]
-        statements.append(tirx.BufferStore(store.buffer, value, vector_at(target, size)))
-    return LaneBody(outer, statements, 0)
-
-
-class _Row(NamedTuple):
-    """A vector of ``size`` elements, from ``start`` on, of a row that ``var`` counts."""
-
-    var: Any
-    start: int
-    size: int
-
-    def values(self, expr: Any) -> Any:
-        """What ``expr``, which depends on the place in the row only, is for the elements."""
-        with np.errstate(all="ignore"):  # as the kernel would
-            return table_of(expr, self.var, self.start + np.arange(self.size))
-
-    def table(self, expr: Any) -> Any:
-        """The vector of these."""
-        return constant(self.values(expr))
-
-    def load(self, load: Any) -> Any:
-        """The elements of a load that moves along the last axis of its buffer."""
-        *outer, index = load.indices
-        if any(StageAccess(load.source, (other,)).uses(self.var) for other in outer):
-            raise Refused("along another axis of the operand")
-
-        def read(start: int, count: int) -> Any:
-            return tirx.BufferLoad(load.source, vector_at([*outer, tirx.IntImm(str(index.ty.dtype), start)], count))
-
-        return picked(read, self.values(index), int(load.source.ty.shape[-1]))
