@@ -5,6 +5,7 @@ In: a computation, its accesses and formats. Out: the variable that lanes run al
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 from eqsat_layout.maps import Format
 from eqsat_layout.tir.affine import Affine
 from eqsat_layout.tir.computation import Access, Block, Computation, Opaque, assumed_size
-from eqsat_layout.tir.index_values import index_at, values_at
+from eqsat_layout.tir.index_values import Points, index_at, values_at
 
 _LOOKED_AT = 64
 """Steps along a variable, at most, that tell how an index moves which is no sum of digits."""
@@ -70,7 +71,7 @@ def _step_of(block: Block, index: Opaque, variable: int, stride: int, steps: int
     """How far an index moves that is no sum of digits, in the middle of all; ``None`` where not each step is as long,
     or one goes back."""
     count = max(steps, min(assumed_size(block.extents[variable]) // stride - 1, _LOOKED_AT))
-    values = values_at(index.value, _middle(block) | {variable: np.arange(count + 1) * stride})
+    values = values_at(index.value, _middle(block) | {variable: np.arange(count + 1) * stride}, with_floats=True)
     each = set(np.diff(values).tolist()) if np.ndim(values) else set[int]()
     return each.pop() * steps if len(each) == 1 and min(each) >= 0 else None
 
@@ -79,17 +80,49 @@ def _middle(block: Block) -> dict[int, Any]:
     return {v: np.array([assumed_size(extent) // 2]) for v, extent in enumerate(block.extents)}
 
 
-def reach(block: Block, read: Access, fmt: Format, variable: int, lanes: int) -> int | None:
-    """From the first to the last element that ``lanes`` neighbours read, in the middle of all; ``None`` where it can't
-    be told."""
+def lanes_along(block: Block, variable: int, lanes: int) -> Points:
+    """So many neighbours along a variable, or all there are, in the middle of all others."""
     points = _middle(block)
     points[variable] = np.arange(min(lanes, assumed_size(block.extents[variable]))) + points[variable] // 2
-    reached = [index_at(index, points) for index in read.indices]
+    return points
+
+
+def lanes_in_memory(block: Block, write: Access, fmt: Format, lanes: int) -> Points | None:
+    """So many elements of the result that lie side by side, from its middle on; ``None`` where it can't be told."""
+    digits = fmt.index_map.flat_digits
+    count = math.prod(assumed_size(digit.extent) for digit in digits)
+    number = np.arange(min(lanes, count)) + min(count // 2, max(0, count - lanes))
+    points = _middle(block)
+    moved: dict[int, Any] = {}
+    for digit in reversed(digits):
+        variable = axis_of(block, write.indices[digit.axis])
+        if variable is None:
+            return None
+        number, place = np.divmod(number, assumed_size(digit.extent))
+        moved[variable] = moved.get(variable, 0) + place * digit.stride
+    return points | moved
+
+
+def reach(read: Access, fmt: Format, points: Points) -> int | None:
+    """From the first to the last element that is read at ``points``; ``None`` where it can't be told."""
+    reached = [index_at(index, points, with_floats=True) for index in read.indices]
     if any(values is None for values in reached):
         return None
-    along = np.broadcast_arrays(points[variable], *reached)[1:]
+    along = np.broadcast_arrays(*points.values(), *reached)[len(points) :]
     addresses = [_address(fmt, own) for own in zip(*(values.tolist() for values in along), strict=True)]
     return max(addresses) - min(addresses) + 1
+
+
+def elements_between_lookups(block: Block, read: Access, write: Access, fmt: Format) -> int | None:
+    """Elements of the result that lie side by side and have the same index that is no sum of digits in ``read``;
+    ``None`` where there is no such index."""
+    looked_up = {v for index in read.indices if isinstance(index, Opaque) for v in index.iters}
+    count = 1
+    for digit in reversed(fmt.index_map.flat_digits):
+        if axis_of(block, write.indices[digit.axis]) in looked_up:
+            return count
+        count *= assumed_size(digit.extent)
+    return None
 
 
 def _value(index: Affine, variable: int, point: int) -> int:

@@ -11,11 +11,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from eqsat_layout.cost.addresses import address_step, axis_of, format_of, lane_step, reach, slides, variables_of
+from eqsat_layout.cost.addresses import (
+    address_step,
+    axis_of,
+    elements_between_lookups,
+    format_of,
+    lane_step,
+    lanes_along,
+    lanes_in_memory,
+    reach,
+    slides,
+    variables_of,
+)
 from eqsat_layout.maps import Format
 from eqsat_layout.tir.affine import Affine
 from eqsat_layout.tir.computation import SYMBOL_SIZE, Access, Block, Computation, assumed_size
 from eqsat_layout.tir.flow import complete
+from eqsat_layout.tir.index_values import Points
 
 SLIDING = 0.6
 """Share of peak where vectors of the *shared* operand slide (a convolution along the width), as long as cache lines:
@@ -108,16 +120,28 @@ class Heaviest:
 
     def lookups(self, lanes: int) -> float:
         """Elements that are looked up one by one for each of the result, since lanes lie where numbers say that are no
-        sums of digits; one for all that lie near each other, as those of a resize along its rows do. Of rows too short
-        for vectors, with another place to read at after each, the pieces that are one load."""
+        sums of digits.
+
+        A vector whose lanes lie near each other, as those of a resize do, is picked out of two: one for all of it. So
+        is one over rows too short for vectors, else the pieces of these that are one load. One for each run whose place
+        is looked up; one for all that lie where data say.
+        """
         if self.step is None or self.block.is_contraction:
             return 0
         variable, stride, extent = self.step
+        block, write = self.block, self.block.writes[0]
         reads = [(read, fmt) for read, fmt in self.reads if self._moved(read, fmt, variable, stride, 1) is None]
-        if not reads and max(extent, self.run) < lanes:
-            return len(self.reads) / (self.run & -self.run)
-        far = [(reach(self.block, read, fmt, variable, lanes) or 0) > _PICKED * lanes for read, fmt in reads]
-        return max(sum(far), min(1, len(reads)))
+        points: Points | None = lanes_along(block, variable, lanes)
+        is_short = not reads and max(extent, self.run) < lanes
+        if is_short:
+            reads, points = list(self.reads), lanes_in_memory(block, write, self.written, lanes)
+        reached = [None if points is None else reach(read, fmt, points) for read, fmt in reads]
+        unknown, far = reached.count(None), sum((near or 0) > _PICKED * lanes for near in reached)
+        if is_short and unknown + far:
+            return len(reads) / (self.run & -self.run)
+        runs = [elements_between_lookups(block, read, write, self.written) for read, _ in self.reads]
+        places = sum(1 / run for run in runs if run is not None and run >= lanes)
+        return places + far + min(1, unknown) + (len(reads) - far - unknown) / lanes
 
     @cached_property
     def is_in_words(self) -> bool:

@@ -15,6 +15,7 @@ from tvm import tirx
 
 from eqsat_layout.maps import Extent
 from eqsat_layout.tir.affine import Affine, Term, divided, summed
+from eqsat_layout.tir.arithmetic import ROUNDED, are_floats
 from eqsat_layout.tir.computation import Index, Value
 
 Points = Mapping[int, npt.NDArray[np.int64]]
@@ -69,25 +70,34 @@ def combined(op: str, a: Affine | None, b: Affine | None) -> Affine | None:
 _DIVISIONS = {"FloorDiv": tirx.FloorDiv, "FloorMod": tirx.FloorMod, "Div": tirx.Div, "Mod": tirx.Mod}
 
 
-def values_at(value: Value, points: Points) -> Any:
-    """The value at all points; ``None`` for what is no arithmetic of iteration variables."""
-    if value.op == "const" and isinstance(value.literal, int):
-        return np.int64(value.literal)
+def values_at(value: Value, points: Points, *, with_floats: bool = False) -> Any:
+    """The value at all points; ``None`` for what is no arithmetic of iteration variables.
+
+    ``with_floats``: places that are worked out in floats too, in double precision. Kernels round otherwise: these are
+    estimates.
+    """
+    if value.op == "const":
+        return np.int64(value.literal) if isinstance(value.literal, int) else _float_of(value.literal, with_floats)
     if value.op == "iter":
         return points[int(value.literal)]
-    if value.op == "Cast":
-        return values_at(value.args[0], points) if _widens(value) else None
-    args = [values_at(arg, points) for arg in value.args]
-    if value.op not in _NUMPY or any(arg is None for arg in args):
+    args = [values_at(arg, points, with_floats=with_floats) for arg in value.args]
+    if any(arg is None for arg in args):
         return None
-    with np.errstate(divide="ignore"):  # where a condition leaves out the points at which it would be by 0
-        return _NUMPY[value.op](*args)
+    if value.op == "Cast":
+        if _widens(value):
+            return args[0]
+        return np.asarray(args[0]).astype(_DOUBLES.get(value.dtype[:3])) if with_floats else None
+    function = _NUMPY.get(value.op) or (ROUNDED.get(value.op.rpartition(".")[2]) if with_floats else None)
+    if function is None:
+        return None
+    with np.errstate(divide="ignore", invalid="ignore"):  # where a condition leaves out the points that it is not for
+        return function(*args)
 
 
-def index_at(index: Index, points: Points) -> Any:
+def index_at(index: Index, points: Points, *, with_floats: bool = False) -> Any:
     """An index at all points, as :func:`values_at`; digits of extents that are not known are not cut."""
     if not isinstance(index, Affine):
-        return values_at(index.value, points)
+        return values_at(index.value, points, with_floats=with_floats)
     total: Any = np.int64(index.constant)
     for weight, axis, stride, extent in index.terms:
         digit = points[axis] // stride
@@ -95,11 +105,20 @@ def index_at(index: Index, points: Points) -> Any:
     return total
 
 
+def _float_of(literal: str, with_floats: bool) -> Any:
+    return np.float64(float.fromhex(literal)) if with_floats else None
+
+
+_DOUBLES = {"int": np.int64, "flo": np.float64}
+
+
 def _widens(cast: Value) -> bool:
     return cast.args[0].dtype == cast.dtype or (cast.args[0].dtype, cast.dtype) == ("int32", "int64")
 
 
 def _truncated(a: Any, b: Any) -> Any:
+    if are_floats(a, b):
+        return a / b
     return np.sign(a) * np.sign(b) * (abs(a) // abs(b))
 
 

@@ -26,6 +26,7 @@ from eqsat_layout.targets.cpu.single.lanes import (
     transposed,
     vector_at,
 )
+from eqsat_layout.targets.cpu.single.looked_up_rows import is_looked_up, looked_up_rows
 from eqsat_layout.targets.cpu.single.loops import in_parallel
 from eqsat_layout.targets.cpu.single.short_rows import short_rows
 from eqsat_layout.targets.cpu.single.written_out_rows import written_out_rows
@@ -56,11 +57,13 @@ def move_lanes(sch: Any, machine: CpuMachine) -> Any:
         return None
     (stage,) = stages
     is_whole = stage.simple and stage.is_plain and all(axis.extent is not None for axis in stage.axes)
-    if stage.is_reduction or not is_whole or not any(_is_elsewhere(load, stage) for load in stage.loads):
+    if stage.is_reduction or not is_whole:
+        return None
+    if not any(_is_elsewhere(load, stage) or is_looked_up(load, stage) for load in stage.loads):
         return None
     if any(str(access.buffer.dtype).startswith(_WIDENED) for access in (stage.write, *stage.loads)):
         return None
-    for body_of in (short_rows, _in_squares, written_out_rows, interleaved_rows, from_few_vectors):
+    for body_of in (short_rows, _in_squares, written_out_rows, looked_up_rows, interleaved_rows, from_few_vectors):
         moved = unless_refused(partial(_moved_by, body_of, sch, stage, machine))
         if moved is not None:
             return moved
@@ -99,8 +102,8 @@ def _in_squares(block: Any, stage: Stage, machine: CpuMachine) -> LaneBody:
     """Squares of the last axis and the one along which such loads lie in memory."""
     store = store_of(block)
     operands = list(_crossed(store.value, stage))
-    if len(operands) > MOST_SQUARES:
-        raise Refused("more than registers hold")
+    if not 0 < len(operands) <= MOST_SQUARES:
+        raise Refused("more than registers hold" if operands else "nothing to transpose")
     loads = [load for one in operands for load in _loads_elsewhere(one, stage)]
     across = _axis_of(loads, stage)
     for size in sizes_along(stage, machine, stage.axes[-1].extent):

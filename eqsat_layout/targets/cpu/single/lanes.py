@@ -6,7 +6,7 @@ In: scalar expressions over an axis, or vectors. Out: vector expressions. LLVM h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,20 +18,13 @@ from tvm import tirx
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.schedules.stages import Stage
-from eqsat_layout.tir.arithmetic import BINARY
+from eqsat_layout.tir.arithmetic import BINARY, ROUNDED
 from eqsat_layout.tir.intrinsics import is_choice
 from eqsat_layout.tir.structural import nodes_of
 
 LANEWISE = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min)
 """Arithmetic of which a vector's is that of its lanes."""
 
-_ROUNDED: Mapping[str, Callable[..., Any]] = {
-    "ceil": np.ceil,
-    "floor": np.floor,
-    "nearbyint": np.rint,
-    "round": np.rint,
-    "trunc": np.trunc,
-}
 SIZES = (16, 8, 4)
 """Elements of a vector that shuffles are known for."""
 _QUAD = 4  # lanes: instructions move elements within so many, or so many together
@@ -94,9 +87,9 @@ def table_of(expr: Any, var: Any, places: npt.NDArray[np.int64]) -> npt.NDArray[
         both = (table_of(side, var, places) for side in (expr.a, expr.b))
         return np.asarray(BINARY[type(expr)](*both)).astype(dtype)
     name = str(getattr(getattr(expr, "op", None), "name", "")).rpartition(".")[2]
-    if name not in _ROUNDED:
+    if name not in ROUNDED:
         raise Refused(f"no table of {type(expr).__name__}")
-    return np.asarray(_ROUNDED[name](table_of(expr.args[0], var, places)))
+    return np.asarray(ROUNDED[name](table_of(expr.args[0], var, places)))
 
 
 def constant(values: npt.NDArray[Any]) -> Any:

@@ -193,6 +193,43 @@ def test_rows_that_are_shorter_than_a_vector_are_shuffled(make_module, run, unsc
     np.testing.assert_allclose(run(executable, given), expected, rtol=1e-5, atol=1e-5)
 
 
+@given(
+    channels=st.integers(1, 40),
+    size=st.tuples(st.integers(1, 9), st.integers(1, 12)),
+    larger=st.tuples(st.integers(1, 20), st.integers(1, 24)),
+    method=st.sampled_from(["nearest_neighbor", "linear", "cubic"]),
+    dtype=st.sampled_from(["float32", "float16"]),
+    machine=st.sampled_from(MACHINES),
+)
+@settings(max_examples=tries(25))
+def test_resized_pixels_of_any_number_of_channels(
+    run, arrays, unscheduled, channels, size, larger, method, dtype, machine
+):
+    """Channels last, 21 classes took 3 cycles an element and 3 colours 7: vectors of both, or tables of places."""
+    shape = 1, *size, channels
+    x = relax.Var("x", relax.TensorType(shape, dtype))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        builder.emit_func_output(builder.emit(op.image.resize2d(x, larger, layout="NHWC", method=method)))
+    executable = kernel_built(relax.transform.LegalizeOps()(builder.get())["resize2d"], machine)
+    if executable is not None:
+        given = arrays(shape)[0].astype(dtype)
+        tolerance = 1e-5 if dtype == "float32" else 1e-2
+        np.testing.assert_allclose(
+            run(executable, given), unscheduled(builder.get(), given), rtol=tolerance, atol=tolerance
+        )
+
+
+@pytest.mark.parametrize(("channels", "expected"), [(3, "T.Shuffle([x["), (21, "table0["), (64, "table0[")])
+def test_resized_pixels_are_made_in_vectors(channels, expected):
+    x = relax.Var("x", relax.TensorType((1, 8, 8, channels), "float32"))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        builder.emit_func_output(builder.emit(op.image.resize2d(x, (16, 16), layout="NHWC", method="linear")))
+    func = relax.transform.LegalizeOps()(builder.get())["resize2d"]
+    assert expected in move_lanes(new_schedule(func), MACHINES[0]).mod["main"].script()
+
+
 def test_other_stages_stay():
     """Loads along memory, reductions and conditions are none of its business."""
     x = te.placeholder((8, 24), name="x")
