@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eqsat_layout.errors import Refused
+from eqsat_layout.targets.cpu.chains.pieces_of_rows import add_up_pieces, sums_of_pieces
 from eqsat_layout.targets.cpu.chains.row_blocks import ROWS, RowBlock, row_blocks
 from eqsat_layout.targets.cpu.cut_loops import phases_are_cut
 from eqsat_layout.targets.cpu.machine import CpuMachine
@@ -23,28 +24,35 @@ from eqsat_layout.targets.cpu.single.tile_loops import extent_of, reduce_in_tile
 from eqsat_layout.targets.schedules import lookups
 from eqsat_layout.targets.schedules.epilogues import epilogue_of, is_in_place
 from eqsat_layout.targets.schedules.stages import Stage, stage_of, stages_of
+from eqsat_layout.tir.structural import is_one_of
 
 
 @dataclass(frozen=True)
 class _Pass:
     """A reduction in registers and the block ``out`` that takes what it makes out of them; a reduction of ``rows``, in
-    several blocks; or an elementwise stage alone."""
+    several blocks; or an elementwise stage alone.
+
+    ``pieces``: the block that adds up each piece of a long reduction by itself.
+    """
 
     out: Any
     reduction: Stage | None = None
     rows: Sequence[RowBlock] = ()
+    pieces: Any = None
 
     @property
     def blocks(self) -> list[Any]:
         """In the order in which they run."""
         if self.rows:
             return [row.block for row in self.rows]
-        return [self.out] if self.reduction is None else [self.reduction.block, self.out]
+        if self.reduction is None:
+            return [self.out]
+        return [*([] if self.pieces is None else [self.pieces]), self.reduction.block, self.out]
 
 
 def schedule_fused_tiles(sch: Any, tile: Sequence[int], machine: CpuMachine) -> None:
     """Tiles of the last stage's result in parallel; all that a tile needs is made just before it."""
-    passes = _passes(sch, machine)
+    passes = _passes(sch, tile, machine)
     last = passes[-1].out
     outer, inner = _split(sch, last, tile)
     at = sch.fuse(*outer) if len(outer) > 1 else outer[0]
@@ -59,11 +67,14 @@ def schedule_fused_tiles(sch: Any, tile: Sequence[int], machine: CpuMachine) -> 
                 row.finish(sch, row.block)
         elif one.reduction is None:
             _elementwise(sch, one.out, loops, machine)
+        elif one.pieces is not None:
+            add_up_pieces(sch, one.pieces, one.reduction, machine)
+            _elementwise(sch, one.out, loops, machine)
         else:
             _reduction(sch, one.reduction, one.out, loops, machine)
 
 
-def _passes(sch: Any, machine: CpuMachine) -> list[_Pass]:
+def _passes(sch: Any, tile: Sequence[int], machine: CpuMachine) -> list[_Pass]:
     found: list[_Pass] = []
     taken: list[Any] = []
     for stage in stages_of(sch):
@@ -75,6 +86,8 @@ def _passes(sch: Any, machine: CpuMachine) -> list[_Pass]:
         if reduces_rows(stage):
             found.append(_Pass(stage.block, rows=_rows(sch, stage, machine)))
             continue
+        along_rows = any(one.rows for one in found) and _reads_rows(sch, stage)
+        pieces = sums_of_pieces(sch, stage, tile, machine) if along_rows else None
         epilogue = epilogue_of(sch, stage)
         if epilogue is not None and is_in_place(stage, epilogue):
             taken.append(epilogue.block)
@@ -82,8 +95,17 @@ def _passes(sch: Any, machine: CpuMachine) -> list[_Pass]:
         else:
             out = sch.cache_write(stage.block, 0, "global")
         sch.set_scope(stage.block, 0, "local")
-        found.append(_Pass(out, stage_of(sch, stage.block)))
+        if pieces is not None:
+            sch.set_scope(pieces, 0, "local")
+        found.append(_Pass(out, stage_of(sch, stage.block), pieces=pieces))
     return found
+
+
+def _reads_rows(sch: Any, stage: Stage) -> bool:
+    """A product along rows that a stage before it makes."""
+    along = stage.reduced[-1].var
+    made = [stage_of(sch, block).write.buffer for block in lookups.get_producers(sch, stage.block)]
+    return any(is_one_of(load.buffer, made) and load.stride(along) == 1 for load in stage.loads)
 
 
 def _rows(sch: Any, stage: Stage, machine: CpuMachine) -> list[RowBlock]:

@@ -105,6 +105,16 @@ class Chain:
         return frozenset(source for source in sources if source is not None)
 
     @cached_property
+    def in_pieces(self) -> frozenset[int]:
+        """Elementwise stages after rows are reduced, of each of which one product alone reads a piece at a time."""
+        found: set[int] = set()
+        for number in range(max(self.row_reductions, default=len(self.stages)) + 1, len(self.stages)):
+            readers = [n for n, links in enumerate(self.links) for link in links if link.source == number]
+            if not self.stages[number].is_reduction and len(readers) == 1 and self.stages[readers[0]].is_reduction:
+                found.add(number)
+        return frozenset(found)
+
+    @cached_property
     def padded(self) -> frozenset[int]:
         """Stages of which a pad is made: the reduction, and what is elementwise between it and the pad."""
         found: set[int] = set()

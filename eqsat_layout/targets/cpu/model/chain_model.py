@@ -51,8 +51,8 @@ _JUMP = 256.0  # bytes that could be moved in the time of going on elsewhere
 _BRANCH = 4.0  # cycles of a condition: a comparison, a mask and a select for each operand
 _SHORTEST = 20000.0  # nanoseconds of what is worth the compile time
 _FILL = 0.6  # of the working set of L2, for what lies between stages
-_FILL_OF_ROWS = 0.4  # of it where rows are reduced: products read panels of what is given again and again
-_SIZES = (1, 4, 16, 64)  # of tiles that are tried along an axis, about: others differ by less than the model knows
+_SIZES = (1, 4, 16, 32, 64)  # of tiles that are tried along an axis, about: others differ by less than the model knows
+_VECTOR = 16  # elements of whole vectors
 _MOST_TILES = 2000  # sizes of tiles that are compared, as each costs compile time
 
 
@@ -180,10 +180,10 @@ class ChainModel:
         between = sum(
             math.prod(extents) * stage.write.element_bytes
             for number, (stage, extents) in enumerate(zip(chain.stages[:-1], needed, strict=False))
-            if number not in chain.in_registers
+            if number not in chain.in_registers | chain.in_pieces
         )
-        fill = _FILL_OF_ROWS if chain.row_reductions else _FILL
-        own = 2 * between / np.where(between <= fill * cache, self._near, self._far)
+        is_near = between <= _FILL * cache
+        own, far = (2 * between * where for where in (is_near / self._near, ~is_near / self._far))
         moved = self._written_bytes(chain.last) * _scatter(_written_region(chain.last, sizes), chain.last.write)
         for stage, links, extents in zip(chain.stages, chain.links, needed, strict=True):
             for link, region in zip(links, self._needs.of_loads(stage, extents), strict=True):
@@ -194,7 +194,7 @@ class ChainModel:
                 moved = moved + np.where(is_read_once, size * tiles * _scatter(region, link.access), whole)
                 again = size / np.where(size <= cache // 4, self._near, self._shared)
                 own = own + np.where(is_read_once, 0, again)
-        own = own * (_STREAMED if chain.row_reductions else 1)
+        own = own * (_STREAMED if chain.row_reductions else 1) + far
         rounds = -(-tiles // self._machine.cores)
         return each_overlapped(each_overlapped(cycles / self._ghz, own) * rounds, moved / self._memory) + self._launch
 
@@ -237,7 +237,7 @@ def _tiles(last: Stage) -> Iterator[Extents]:
         period = math.lcm(*(load.period(axis.var) or 1 for load in last.loads))
         fit = [d for d in divisors(extent, extent) if d % period == 0] or [extent]
         if number == len(last.spatial) - 1:
-            fit = [d for d in fit if d == extent or d % 16 == 0]
+            fit = [d for d in fit if d == extent or d % _VECTOR == 0 or _VECTOR < period]  # heads are whole, too
         sizes = {min(fit, key=lambda d, size=size: abs(math.log(d / (size * period)))) for size in _SIZES}  # type: ignore[misc]
         choices.append(sorted({*sizes, fit[-1]}))
     yield from itertools.islice(itertools.product(*choices), _MOST_TILES)
