@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from eqsat_layout.extract.solver.options import MadeStores
 from eqsat_layout.extract.solver.problem import ExtractionError, Solution, SolverStats, StoreId, cost_of
 from eqsat_layout.extract.solver.reduce import Reduced
-from eqsat_layout.extract.solver.reduced_class import MadeStores
 
 
 def solution(reduced: Reduced, chosen: Mapping[int, MadeStores], bound: float, stats: SolverStats) -> Solution:

@@ -9,9 +9,10 @@ import math
 import time
 
 from eqsat_layout.extract.solver.expand import solution
+from eqsat_layout.extract.solver.options import MadeStores
 from eqsat_layout.extract.solver.problem import ExtractionError, Problem, Solution, SolverStats
 from eqsat_layout.extract.solver.reduce import Reduced, reduce
-from eqsat_layout.extract.solver.reduced_class import MadeStores, ReducedClass
+from eqsat_layout.extract.solver.reduced_class import ReducedClass
 
 
 def solve_greedy(problem: Problem) -> Solution:

@@ -9,9 +9,9 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+from eqsat_layout.extract.solver.options import MadeStores
 from eqsat_layout.extract.solver.problem import Solution, StoreId
 from eqsat_layout.extract.solver.reduce import Reduced
-from eqsat_layout.extract.solver.reduced_class import MadeStores
 
 COLUMNS = 2_000
 """Larger programs are left alone: the frontier's beam does better there."""

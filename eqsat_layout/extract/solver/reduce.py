@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 
 from eqsat_layout.extract.solver.components import components
 from eqsat_layout.extract.solver.minimal import minimal
+from eqsat_layout.extract.solver.options import ReducedNode
 from eqsat_layout.extract.solver.problem import AliasClass, ConversionMatrix, ExtractionError, Problem
-from eqsat_layout.extract.solver.reduced_class import ReducedClass, ReducedNode
+from eqsat_layout.extract.solver.reduced_class import ReducedClass
 
 RawENode = tuple[float, tuple[tuple[int, int], ...], int]
 """Cost, operands as (local alias class number, store), index in the problem's store. Number 0 is the class itself."""

@@ -15,29 +15,22 @@ from itertools import combinations
 
 import numpy as np
 
-from eqsat_layout.extract.solver.minimal import minimal
+from eqsat_layout.extract.solver.options import (
+    KnownOptions,
+    NodeTable,
+    Option,
+    ReducedNode,
+    undominated,
+    ways_to_make,
+)
 from eqsat_layout.extract.solver.problem import ConversionMatrix
-
-MadeStores = tuple[tuple[int, int], ...]
-"""Made stores, each with the index of its node in the problem."""
 
 COMBINATIONS = 20_000
 """Ways to supply one demand that are looked at; beyond them the answer is only a bound (see `Transitions.exact`)."""
 EXACT_SUPPLIERS = 6
 """Repair costs look at all sets of this many made stores, and are looser beyond."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReducedNode:
-    """A reduced node: cost, demanded operand stores as bits (`ReducedClass.regions`), index in the problem's store."""
-
-    cost: float
-    bits: int
-    index: int
-
-
-Option = tuple[float, int, MadeStores]
-"""One way to supply a demand: cost with conversions, demanded operand stores as bits, what is made."""
+_ROUNDING = 1e-9
+"""Relative, of sums of conversions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +58,7 @@ class ReducedClass:
     _conversions: dict[tuple[tuple[int, ...], int], float] = field(default_factory=dict)
     _as_cheap: dict[tuple[int, int], bool] = field(default_factory=dict)
     placed: dict[tuple[int, ...], dict[int, tuple[Option, ...]]] = field(default_factory=dict)
+    _table: NodeTable | None = None
     _worst: list[list[float]] | None = None
     _nearest: dict[int, list[float]] = field(default_factory=dict)
     _leaves: list[tuple[float, int]] | None = None
@@ -128,17 +122,19 @@ class ReducedClass:
 
     def _enumerate(self, demand: int) -> Transitions:
         """Sets of made stores in which each saves more than it costs, times the nodes of each."""
-        found: list[Option] = []
-        budget = COMBINATIONS
         any_only = demand == 1 << self.size
         needed = [] if any_only else list(_bits(demand & ~(1 << self.size)))
         makeable = self._not_beaten(needed)
-        sets: list[tuple[int, ...]] = [()]
-        for _ in range(max(1, len(needed))):
-            sets = [(*made, m) for made in sets for m in makeable if not made or m > made[-1]]
+        found = self._by_one_store(makeable, demand)
+        width = sum(self.regions[-1]) if self.regions else 1
+        budget = COMBINATIONS - len(makeable) - sum(len(self.ways[m]) for m in makeable)
+        partners = self._partners(makeable, needed) if len(needed) > 1 else {}
+        sets: list[tuple[int, ...]] = [(m,) for m in makeable]
+        for _ in range(1, len(needed)):
+            sets = [(*made, m) for made in sets for m in partners[made[-1]] if all(m in partners[o] for o in made[:-1])]
             budget -= len(sets)
             if budget < 0 and found:
-                return Transitions(_undominated(found), False)
+                return Transitions(undominated(found), False)
             paying = {made: self._paying(made, needed) for made in sets}
             sets = [made for made, ways in paying.items() if all(ways)]
             for made in sets:
@@ -147,9 +143,50 @@ class ReducedClass:
                     continue
                 budget -= math.prod(map(len, paying[made]))
                 if budget < 0 and found:
-                    return Transitions(_undominated(found), False)
-                found.extend(_ways_to_make(made, paying[made], conversions))
-        return Transitions(_undominated(found), True)
+                    return Transitions(undominated(found), False)
+                found += self._of_same_operands(made, conversions)
+                found = [*undominated(found)]
+                found.extend(ways_to_make(made, paying[made], conversions, KnownOptions(found, width)))
+        return Transitions(undominated(found), True)
+
+    def _by_one_store(self, makeable: Sequence[int], demand: int) -> list[Option]:
+        """For each demand of operands the best store and node that supply ``demand`` alone, if any do."""
+        table = self._table = self._table or NodeTable.of(self.ways)
+        if not makeable or not table.bits:
+            return []
+        conversions = np.array([self.covered((m,), demand)[0] for m in makeable])
+        costs = table.costs[makeable] + conversions[:, None]
+        by = costs.argmin(axis=0)
+        least = costs[by, np.arange(len(by))]
+        found: list[Option] = []
+        for place in np.flatnonzero(np.isfinite(least)).tolist():
+            m = makeable[int(by[place])]
+            found.append((float(least[place]), table.bits[place], ((m, int(table.indices[m, place])),)))
+        return found
+
+    def _of_same_operands(self, made: Sequence[int], conversions: float) -> list[Option]:
+        """Ways to make all of these stores whose nodes demand the same of the operands."""
+        table = self._table
+        assert table is not None
+        costs = table.costs[[*made]].sum(axis=0) + conversions
+        return [
+            (float(costs[place]), table.bits[place], tuple((m, int(table.indices[m, place])) for m in made))
+            for place in np.flatnonzero(np.isfinite(costs)).tolist()
+        ]
+
+    def _partners(self, makeable: Sequence[int], needed: Sequence[int]) -> dict[int, set[int]]:
+        """For each store the later ones that may be made beside it: each of both may save more than it costs.
+
+        A little more than that, as sums are rounded; :meth:`_paying` looks closer.
+        """
+        steps = np.array([[self.convert[m][s] for s in needed] for m in makeable])
+        cheapest = np.array([min(way.cost for way in self.ways[m]) for m in makeable])
+        both = np.minimum(steps[:, None], steps[None]).sum(axis=2)
+        with np.errstate(invalid="ignore"):  # infinite less infinite
+            saved = steps.sum(axis=1)[None] - both  # by the row's store, beside the column's
+        pays = cheapest[:, None] < saved + _ROUNDING * np.where(np.isfinite(both), both, 0)
+        may = (pays & pays.T) | ~np.isfinite(both)
+        return {m: {makeable[n] for n in np.flatnonzero(may[i, i + 1 :]) + i + 1} for i, m in enumerate(makeable)}
 
     def _not_beaten(self, needed: Sequence[int]) -> list[int]:
         """The makeable stores but for those in whose place another one does: made as cheaply, no dearer to convert."""
@@ -240,28 +277,6 @@ class ReducedClass:
             if leaf < best:
                 best = min(best, leaf + self.covered((m,), missing)[0])
         return best
-
-
-def _ways_to_make(
-    made: tuple[int, ...], ways: Sequence[Sequence[ReducedNode]], conversions: float
-) -> tuple[Option, ...]:
-    """One of the ways for each made store."""
-    partial: tuple[Option, ...] = ((conversions, 0, ()),)
-    for m, of_store in zip(made, ways, strict=True):
-        partial = _undominated(
-            [
-                (cost + way.cost, bits | way.bits, (*choice, (m, way.index)))
-                for cost, bits, choice in partial
-                for way in of_store
-            ]
-        )
-    return partial
-
-
-def _undominated(found: list[Option]) -> tuple[Option, ...]:
-    """Those that no other beats: less demand and no more cost is never worse, for a completion stays a completion."""
-    ordered = sorted(found, key=lambda o: (o[0], o[1].bit_count(), o[1], o[2]))
-    return tuple(ordered[place] for place in minimal([option[1] for option in ordered]))
 
 
 @lru_cache(maxsize=1 << 16)

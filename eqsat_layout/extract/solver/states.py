@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from eqsat_layout.extract.solver.options import Option
 from eqsat_layout.extract.solver.order import Live
-from eqsat_layout.extract.solver.reduced_class import Option
 
 State = tuple[float, int, "Trail | None"]
 """Cost so far, demanded stores as bits, and how it was reached. Bits differ within a list, so trails never compare."""

@@ -16,9 +16,9 @@ import numpy as np
 from eqsat_layout.extract.solver.blocks import SweepBlock, Touches
 from eqsat_layout.extract.solver.dominance import prune
 from eqsat_layout.extract.solver.narrowing import beam, weaken
+from eqsat_layout.extract.solver.options import MadeStores
 from eqsat_layout.extract.solver.order import EliminationOrder, EliminationStep
 from eqsat_layout.extract.solver.reduce import Reduced
-from eqsat_layout.extract.solver.reduced_class import MadeStores
 from eqsat_layout.extract.solver.remaining import Remaining
 from eqsat_layout.extract.solver.states import Narrow, State, keep_cheaper
 from eqsat_layout.extract.solver.transitions import Cycle, ShiftedTransitions

@@ -6,9 +6,10 @@ In: a step of an elimination order, and the demands in a state. Out: options: wh
 from __future__ import annotations
 
 from eqsat_layout.extract.solver.narrowing import weaken
+from eqsat_layout.extract.solver.options import Option
 from eqsat_layout.extract.solver.order import EliminationOrder, EliminationStep
 from eqsat_layout.extract.solver.reduce import Reduced
-from eqsat_layout.extract.solver.reduced_class import Option, ReducedClass
+from eqsat_layout.extract.solver.reduced_class import ReducedClass
 from eqsat_layout.extract.solver.states import Narrow
 
 

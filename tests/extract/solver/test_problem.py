@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.extract.solver.frontier import solve
+from eqsat_layout.extract.solver.options import ReducedNode
 from eqsat_layout.extract.solver.problem import AliasClass, ENode, ExtractionError, Problem, Solution, cost_of
-from eqsat_layout.extract.solver.reduced_class import ReducedClass, ReducedNode
+from eqsat_layout.extract.solver.reduced_class import ReducedClass
 
 ONE = ((0.0,),)
 X = AliasClass(((ENode(2.0),), ()), ((0.0, 3.0), (math.inf, 0.0)))
