@@ -28,6 +28,8 @@ class Blocking:
     by more than ``most_waste`` times. ``few``: data of fewer channels may lie as it is written, since kernels broadcast
     each of its elements, wherever it is (0: they do not). ``word``: so many bytes of both factors of a product of them,
     neighbours along the reduction, are multiplied and added up together (0: the target does no such thing).
+    ``moved``: elements that one copy moves, ascending: data of fewer channels than the most of them may be padded to
+    the next of these numbers, however much it grows.
     """
 
     sizes: tuple[int, ...] = ()
@@ -35,6 +37,7 @@ class Blocking:
     most_waste: float = 1.34
     few: int = 0
     word: int = 0
+    moved: tuple[int, ...] = ()
 
     def pads(self, extent: int, block: int) -> bool:
         """Whether an axis of ``extent`` is worth padding for this block."""
@@ -67,6 +70,7 @@ def layout_candidates(computation: Computation, blocking: Blocking) -> tuple[Can
             offered.append(contraction.candidate(name, fmt, block, flow))
         if not fmt.is_row_major and contraction.has_few_channels(blocking.few):
             offered.append(contraction.of_plain_data(name, fmt, block))
+        offered.append(contraction.of_padded_data(name, fmt, block, flow, blocking.moved))
     offered.append(contraction.dots())
     found: dict[Flow, Candidate] = {}
     for candidate in offered:
@@ -174,6 +178,24 @@ class _Contraction:
         for i, read in self._weights():
             operands[i] = self._packed(read, block, 0, is_last=False)
         return self._completed(f"{name}, data as it is", operands, fmt)
+
+    def of_padded_data(
+        self, name: str, fmt: Format, block: int, flow: Flow | None, moved: Sequence[int]
+    ) -> Candidate | None:
+        """The op with the few channels of its data last, and as many as one copy moves."""
+        extent = None if self.partner is None else self.block.extents[self.partner]
+        size = next((size for size in moved if isinstance(extent, int) and size >= extent), extent)
+        if flow is None or fmt.is_row_major or not isinstance(size, int) or size == extent:
+            return None
+        operands: list[Format | None] = list(flow.operands)
+        weights = dict(self._weights())
+        for i, data in enumerate(flow.operands):
+            last = data.index_map.flat_digits[-1]
+            if i in weights:
+                operands[i] = self._packed(weights[i], block, size, is_last=True)
+            elif last.extent == extent == data.shape[last.axis]:
+                operands[i] = _in_blocks(data.shape, [(last.axis, size)])
+        return self._completed(f"{name}, data padded", operands, fmt)
 
     def dots(self) -> Candidate | None:
         """One row of the result as dot products: the weights of each are one piece of memory, read only once."""
