@@ -19,6 +19,8 @@ from eqsat_layout.tir.affine import Affine
 from eqsat_layout.tir.computation import Access, Block, Computation
 from eqsat_layout.tir.flow import Flow, backward, complete
 
+_LAST: Final = "channels last"
+
 
 @dataclass(frozen=True)
 class Blocking:
@@ -28,8 +30,8 @@ class Blocking:
     by more than ``most_waste`` times. ``few``: data of fewer channels may lie as it is written, since kernels broadcast
     each of its elements, wherever it is (0: they do not). ``word``: so many bytes of both factors of a product of them,
     neighbours along the reduction, are multiplied and added up together (0: the target does no such thing).
-    ``moved``: elements that one copy moves, ascending: data of fewer channels than the most of them may be padded to
-    the next of these numbers, however much it grows.
+    ``moved``: elements that one copy to shared memory moves, ascending: data of fewer channels than the most of them
+    may be padded to the next of these numbers, however much it grows; results may lie otherwise than the data.
     """
 
     sizes: tuple[int, ...] = ()
@@ -70,7 +72,9 @@ def layout_candidates(computation: Computation, blocking: Blocking) -> tuple[Can
             offered.append(contraction.candidate(name, fmt, block, flow))
         if not fmt.is_row_major and contraction.has_few_channels(blocking.few):
             offered.append(contraction.of_plain_data(name, fmt, block))
-        offered.append(contraction.of_padded_data(name, fmt, block, flow, blocking.moved))
+        if blocking.moved and flow is not None and name == _LAST:
+            offered.append(contraction.of_padded_data(fmt, block, flow, blocking.moved))
+            offered.append(contraction.of_plain_result(flow))
     offered.append(contraction.dots())
     found: dict[Flow, Candidate] = {}
     for candidate in offered:
@@ -142,7 +146,7 @@ class _Contraction:
                 if blocking.pads(extent, block):  # read as they are, every step of the product opens another page
                     yield "weights packed in whole blocks", _padded(shape, axis, block), block
             return
-        yield "channels last", _axis_last(shape, axis), widest
+        yield _LAST, _axis_last(shape, axis), widest
         for block in blocking.sizes:
             if extent % block and not blocking.pads(extent, block):
                 continue
@@ -179,13 +183,11 @@ class _Contraction:
             operands[i] = self._packed(read, block, 0, is_last=False)
         return self._completed(f"{name}, data as it is", operands, fmt)
 
-    def of_padded_data(
-        self, name: str, fmt: Format, block: int, flow: Flow | None, moved: Sequence[int]
-    ) -> Candidate | None:
+    def of_padded_data(self, fmt: Format, block: int, flow: Flow, moved: Sequence[int]) -> Candidate | None:
         """The op with the few channels of its data last, and as many as one copy moves."""
         extent = None if self.partner is None else self.block.extents[self.partner]
         size = next((size for size in moved if isinstance(extent, int) and size >= extent), extent)
-        if flow is None or fmt.is_row_major or not isinstance(size, int) or size == extent:
+        if not isinstance(size, int) or size == extent:
             return None
         operands: list[Format | None] = list(flow.operands)
         weights = dict(self._weights())
@@ -195,7 +197,18 @@ class _Contraction:
                 operands[i] = self._packed(weights[i], block, size, is_last=True)
             elif last.extent == extent == data.shape[last.axis]:
                 operands[i] = _in_blocks(data.shape, [(last.axis, size)])
-        return self._completed(f"{name}, data padded", operands, fmt)
+        return self._completed(f"{_LAST}, data padded", operands, fmt)
+
+    def of_plain_result(self, flow: Flow) -> Candidate | None:
+        """The op with its result as it is written, and its weights in step with data that have their channels last."""
+        if self.partner is None or not self._is_partner_last(flow.operands, -1):
+            return None
+        operands: list[Format | None] = list(flow.operands)
+        for i, read in self._weights():
+            plain = [self.block.variable(index) for index in read.indices]
+            if self.partner in plain:
+                operands[i] = _axis_last(self.computation.buffers[read.buffer].shape, plain.index(self.partner))
+        return self._completed(f"{_LAST}, result as it is", operands, Format.row_major(self.shape))
 
     def dots(self) -> Candidate | None:
         """One row of the result as dot products: the weights of each are one piece of memory, read only once."""

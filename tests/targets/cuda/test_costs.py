@@ -17,6 +17,7 @@ from eqsat_layout.errors import Refused
 from eqsat_layout.graph.graph import Signature
 from eqsat_layout.graph.importer import import_module
 from eqsat_layout.maps import Digit, Format, IndexMap
+from eqsat_layout.targets.cuda.candidates import candidates
 from eqsat_layout.targets.cuda.costs import CudaRoofline
 from eqsat_layout.targets.cuda.kernels.product_model import ProductModel, plans_for, shape_of
 from eqsat_layout.targets.cuda.kernels.product_plan import arithmetic_of
@@ -155,3 +156,15 @@ def test_a_matrix_that_is_made_of_no_operand_has_a_size() -> None:
     signatures = import_module(mod).signatures.values()
     (signature,) = [one for one in signatures if one.computation is not None]
     assert planned(signature).elements == (64 * 128, 128 * 64)
+
+
+def test_weights_of_a_result_as_it_is_lie_in_step_with_the_data() -> None:
+    """They were left as they are written, and loaded one by one: three convolutions of ResNet-50."""
+    signature = signature_of(CASES["images"], "float16")
+    computation = signature.computation
+    assert computation is not None
+    (own,) = (one.flow for one in candidates(computation) if one.name.endswith("result as it is"))
+    assert [str(fmt) for fmt in own.operands] == ["(i, j, k, l) -> (i, k, l, j)"] * 2
+    heavy = heaviest(computation, own.operands, own.results)
+    assert heavy is not None
+    assert planned_product(heavy, computation, "float16", 1.0).together == (16, 16)
