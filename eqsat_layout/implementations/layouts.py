@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from eqsat_layout.errors import LayoutError
-from eqsat_layout.maps import Digit, Extent, Format, IndexMap, Padding
+from eqsat_layout.maps import Digit, Extent, Format, IndexMap, Padding, element_bits
 from eqsat_layout.tir.affine import Affine
 from eqsat_layout.tir.computation import Access, Block, Computation
 from eqsat_layout.tir.flow import Flow, backward, complete
@@ -74,6 +74,7 @@ def layout_candidates(computation: Computation, blocking: Blocking) -> tuple[Can
             offered.append(contraction.of_plain_data(name, fmt, block))
         if blocking.moved and flow is not None and name == _LAST:
             offered.append(contraction.of_padded_data(fmt, block, flow, blocking.moved))
+        if blocking.moved and flow is not None and (name == _LAST or contraction.has_bytes_only):
             offered.append(contraction.of_plain_result(flow))
     offered.append(contraction.dots())
     found: dict[Flow, Candidate] = {}
@@ -132,6 +133,11 @@ class _Contraction:
         extent = None if self.partner is None else self.block.extents[self.partner]
         fills = word > 0 and isinstance(extent, int) and extent % word == 0
         return fills and self.computation.multiplies_bytes(self.block)
+
+    @property
+    def has_bytes_only(self) -> bool:
+        """Which no instruction takes across the steps of a product."""
+        return all(element_bits(self.computation.buffers[read.buffer].dtype) == 8 for read in self.block.reads)
 
     def result_formats(self, blocking: Blocking) -> Iterator[tuple[str, Format, int]]:
         """Formats of the result, with the block that the weights are packed in; the last axis needs no other."""
@@ -200,7 +206,7 @@ class _Contraction:
         return self._completed(f"{_LAST}, data padded", operands, fmt)
 
     def of_plain_result(self, flow: Flow) -> Candidate | None:
-        """The op with its result as it is written, and its weights in step with data that have their channels last."""
+        """The op with its result as it is written, and its weights with the partner last, as it is in the data."""
         if self.partner is None or not self._is_partner_last(flow.operands, -1):
             return None
         operands: list[Format | None] = list(flow.operands)
@@ -208,7 +214,7 @@ class _Contraction:
             plain = [self.block.variable(index) for index in read.indices]
             if self.partner in plain:
                 operands[i] = _axis_last(self.computation.buffers[read.buffer].shape, plain.index(self.partner))
-        return self._completed(f"{_LAST}, result as it is", operands, Format.row_major(self.shape))
+        return self._completed("weights in step with the data", operands, Format.row_major(self.shape))
 
     def dots(self) -> Candidate | None:
         """One row of the result as dot products: the weights of each are one piece of memory, read only once."""
