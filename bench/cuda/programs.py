@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from bench.cuda.bundles.cases import cases
 from bench.cuda.bundles.kernels import fill
 from bench.cuda.bundles.write import Effort, Network, write_bundle
 from bench.cuda.tables import KERNELS, row_of, shown
@@ -81,7 +82,10 @@ def main() -> None:
     parser.add_argument("--simulate", action="store_true", help="run on the simulator and compare with the CPU")
     parser.add_argument("--json", help="a file for the rows")
     parser.add_argument("--batch", nargs="+", type=int, default=[1], help="images or texts")
-    parser.add_argument("--cases", nargs="*", metavar="NAME", help="small programs of a bundle, instead of all")
+    known = [case.name for case in cases()]
+    parser.add_argument(
+        "--cases", nargs="*", metavar="NAME", choices=known, help="small programs of a bundle, instead of all"
+    )
     parser.add_argument("--plans", type=int, default=4, help="candidates of each product in a bundle; 0: none")
     parser.add_argument("--timed", type=int, default=24, help="kernels of each network's plan, and as many others")
     options = parser.parse_args()

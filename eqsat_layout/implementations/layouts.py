@@ -14,10 +14,12 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from eqsat_layout.errors import LayoutError
-from eqsat_layout.maps import Digit, Extent, Format, IndexMap, Padding
+from eqsat_layout.maps import Digit, Extent, Format, IndexMap, Padding, element_bits
 from eqsat_layout.tir.affine import Affine
 from eqsat_layout.tir.computation import Access, Block, Computation
 from eqsat_layout.tir.flow import Flow, backward, complete
+
+_LAST: Final = "channels last"
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,8 @@ class Blocking:
     by more than ``most_waste`` times. ``few``: data of fewer channels may lie as it is written, since kernels broadcast
     each of its elements, wherever it is (0: they do not). ``word``: so many bytes of both factors of a product of them,
     neighbours along the reduction, are multiplied and added up together (0: the target does no such thing).
+    ``moved``: elements that one copy to shared memory moves, ascending: data of fewer channels than the most of them
+    may be padded to the next of these numbers, however much it grows; results may lie otherwise than the data.
     """
 
     sizes: tuple[int, ...] = ()
@@ -35,6 +39,7 @@ class Blocking:
     most_waste: float = 1.34
     few: int = 0
     word: int = 0
+    moved: tuple[int, ...] = ()
 
     def pads(self, extent: int, block: int) -> bool:
         """Whether an axis of ``extent`` is worth padding for this block."""
@@ -67,6 +72,10 @@ def layout_candidates(computation: Computation, blocking: Blocking) -> tuple[Can
             offered.append(contraction.candidate(name, fmt, block, flow))
         if not fmt.is_row_major and contraction.has_few_channels(blocking.few):
             offered.append(contraction.of_plain_data(name, fmt, block))
+        if blocking.moved and flow is not None and name == _LAST:
+            offered.append(contraction.of_padded_data(fmt, block, flow, blocking.moved))
+        if blocking.moved and flow is not None and (name == _LAST or contraction.has_bytes_only):
+            offered.append(contraction.of_plain_result(flow))
     offered.append(contraction.dots())
     found: dict[Flow, Candidate] = {}
     for candidate in offered:
@@ -125,6 +134,11 @@ class _Contraction:
         fills = word > 0 and isinstance(extent, int) and extent % word == 0
         return fills and self.computation.multiplies_bytes(self.block)
 
+    @property
+    def has_bytes_only(self) -> bool:
+        """Which no instruction takes across the steps of a product."""
+        return all(element_bits(self.computation.buffers[read.buffer].dtype) == 8 for read in self.block.reads)
+
     def result_formats(self, blocking: Blocking) -> Iterator[tuple[str, Format, int]]:
         """Formats of the result, with the block that the weights are packed in; the last axis needs no other."""
         shape, axis = self.shape, self.axis
@@ -138,7 +152,7 @@ class _Contraction:
                 if blocking.pads(extent, block):  # read as they are, every step of the product opens another page
                     yield "weights packed in whole blocks", _padded(shape, axis, block), block
             return
-        yield "channels last", _axis_last(shape, axis), widest
+        yield _LAST, _axis_last(shape, axis), widest
         for block in blocking.sizes:
             if extent % block and not blocking.pads(extent, block):
                 continue
@@ -174,6 +188,33 @@ class _Contraction:
         for i, read in self._weights():
             operands[i] = self._packed(read, block, 0, is_last=False)
         return self._completed(f"{name}, data as it is", operands, fmt)
+
+    def of_padded_data(self, fmt: Format, block: int, flow: Flow, moved: Sequence[int]) -> Candidate | None:
+        """The op with the few channels of its data last, and as many as one copy moves."""
+        extent = None if self.partner is None else self.block.extents[self.partner]
+        size = next((size for size in moved if isinstance(extent, int) and size >= extent), extent)
+        if not isinstance(size, int) or size == extent:
+            return None
+        operands: list[Format | None] = list(flow.operands)
+        weights = dict(self._weights())
+        for i, data in enumerate(flow.operands):
+            last = data.index_map.flat_digits[-1]
+            if i in weights:
+                operands[i] = self._packed(weights[i], block, size, is_last=True)
+            elif last.extent == extent == data.shape[last.axis]:
+                operands[i] = _in_blocks(data.shape, [(last.axis, size)])
+        return self._completed(f"{_LAST}, data padded", operands, fmt)
+
+    def of_plain_result(self, flow: Flow) -> Candidate | None:
+        """The op with its result as it is written, and its weights with the partner last, as it is in the data."""
+        if self.partner is None or not self._is_partner_last(flow.operands, -1):
+            return None
+        operands: list[Format | None] = list(flow.operands)
+        for i, read in self._weights():
+            plain = [self.block.variable(index) for index in read.indices]
+            if self.partner in plain:
+                operands[i] = _axis_last(self.computation.buffers[read.buffer].shape, plain.index(self.partner))
+        return self._completed("weights in step with the data", operands, Format.row_major(self.shape))
 
     def dots(self) -> Candidate | None:
         """One row of the result as dot products: the weights of each are one piece of memory, read only once."""

@@ -65,18 +65,17 @@ class Case:
 
 def cases(names: Sequence[str] | None = None) -> Iterator[Case]:
     """All, or some by name."""
+    return (case for case in _all() if names is None or case.name in names)
+
+
+def _all() -> Iterator[Case]:
     for name, (body, shapes) in FAMILIES.items():
         for dtype in _TOLERANCES:
-            yield from _named(Case(f"{name}_{dtype}", body, shapes, dtype), names)
+            yield Case(f"{name}_{dtype}", body, shapes, dtype)
     for dtype in _TOLERANCES:
-        yield from _named(Case(f"lanes_{dtype}", _product, _LANES, dtype, whole=True), names)
+        yield Case(f"lanes_{dtype}", _product, _LANES, dtype, whole=True)
     for name, body in (("int8", _bytes), ("uint8_int8", _unsigned_bytes)):
-        yield from _named(Case(f"lanes_{name}", body, _LANES, "int8", whole=True), names)
-
-
-def _named(case: Case, names: Sequence[str] | None) -> Iterator[Case]:
-    if names is None or case.name in names:
-        yield case
+        yield Case(f"lanes_{name}", body, _LANES, "int8", whole=True)
 
 
 def made(case: Case, target: CudaTarget) -> tuple[Item, CudaProgram, list[Array]]:

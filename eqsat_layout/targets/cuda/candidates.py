@@ -12,7 +12,10 @@ from eqsat_layout.implementations.layouts import Blocking, Candidate, layout_can
 from eqsat_layout.maps import element_bits
 from eqsat_layout.tir.computation import Computation
 
-_BLOCKING: Final = {bits: Blocking((128 // bits,), roomy=128 // bits) for bits in (8, 16, 32)}
+_BLOCKING: Final = {
+    bits: Blocking((128 // bits,), roomy=128 // bits, moved=tuple(size // bits for size in (32, 64, 128)))
+    for bits in (8, 16, 32)
+}
 """By the bits of an element; axes that no block divides are padded, as those of the first layer."""
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from eqsat_layout.cost.addresses import address_step
+from eqsat_layout.cost.addresses import address_step, axis_of
 from eqsat_layout.cost.model import dtype_bytes
 from eqsat_layout.cost.vectorise import Heaviest
 from eqsat_layout.errors import LayoutError
@@ -144,10 +144,19 @@ def _together(block: Block, read: Access, fmt: Format, variables: Sequence[int],
         count = together // size
         for variable in variables:
             extent = block.extents[variable]
-            is_even = isinstance(extent, int) and extent % count == 0 and _starts_even(read, variable, count)
-            if is_even and address_step(block, read, fmt, variable, 1, count - 1) == count - 1:
+            if not isinstance(extent, int) or not _starts_even(read, variable, count):
+                continue
+            steps = min(count, extent) - 1  # what is padding comes after the last one
+            is_whole = _padded_extent(block, read, fmt, variable, extent) % count == 0
+            if is_whole and address_step(block, read, fmt, variable, 1, steps) == steps:
                 return together
     return 0
+
+
+def _padded_extent(block: Block, read: Access, fmt: Format, variable: int, extent: int) -> int:
+    """With the padding behind the axis that the variable is."""
+    axes = [axis for axis, index in enumerate(read.indices) if axis_of(block, index) == variable]
+    return extent + sum(fmt.padding[axis][1] for axis in axes)
 
 
 def _starts_even(read: Access, variable: int, count: int) -> bool:

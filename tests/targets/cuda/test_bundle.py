@@ -22,7 +22,7 @@ from tvm import relax
 from tvm.relax import op
 
 import eqsat_layout
-from bench.cuda import run_bundle
+from bench.cuda import programs, run_bundle
 from bench.cuda.bundles.cases import cases, made
 from bench.cuda.bundles.data import Recipe, from_data, recipe_like
 from bench.cuda.bundles.items import NETWORK, Item, read_manifest, write_manifest
@@ -265,3 +265,14 @@ def test_a_bundle_that_was_not_finished_is_refused(tmp_path: Path, capsys: pytes
     with pytest.raises(SystemExit):
         run_bundle.main(["--folder", str(tmp_path), "--simulate"])
     assert "was not finished: there is no manifest.json" in capsys.readouterr().err
+
+
+def test_cases_that_are_not_there_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A bundle had no cases then, which nobody would have seen before a card was lent."""
+    monkeypatch.setattr(sys, "argv", ["programs", "--bundle", str(tmp_path / "bundle"), "--cases", "matmul"])
+    with pytest.raises(SystemExit):
+        programs.main()
+    assert "invalid choice: 'matmul' (choose from 'matmul_float32'" in capsys.readouterr().err
+    assert not (tmp_path / "bundle").exists()

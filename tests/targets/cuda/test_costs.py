@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any, Final
 
+import numpy as np
 import pytest
 from programs import program
 from targets.cuda.running import H100
+from targets.cuda.simulating import compiled
 from tvm import relax, te, tirx
 from tvm.relax import op
 
@@ -17,6 +20,7 @@ from eqsat_layout.errors import Refused
 from eqsat_layout.graph.graph import Signature
 from eqsat_layout.graph.importer import import_module
 from eqsat_layout.maps import Digit, Format, IndexMap
+from eqsat_layout.targets.cuda.candidates import candidates
 from eqsat_layout.targets.cuda.costs import CudaRoofline
 from eqsat_layout.targets.cuda.kernels.product_model import ProductModel, plans_for, shape_of
 from eqsat_layout.targets.cuda.kernels.product_plan import arithmetic_of
@@ -155,3 +159,24 @@ def test_a_matrix_that_is_made_of_no_operand_has_a_size() -> None:
     signatures = import_module(mod).signatures.values()
     (signature,) = [one for one in signatures if one.computation is not None]
     assert planned(signature).elements == (64 * 128, 128 * 64)
+
+
+def test_weights_of_a_result_as_it_is_lie_in_step_with_the_data() -> None:
+    """They were left as they are written, and loaded one by one: three convolutions of ResNet-50."""
+    signature = signature_of(CASES["images"], "float16")
+    computation = signature.computation
+    assert computation is not None
+    (own,) = (one.flow for one in candidates(computation) if one.name == "weights in step with the data")
+    assert [str(fmt) for fmt in own.operands] == ["(i, j, k, l) -> (i, k, l, j)"] * 2
+    heavy = heaviest(computation, own.operands, own.results)
+    assert heavy is not None
+    assert planned_product(heavy, computation, "float16", 1.0).together == (16, 16)
+
+
+def test_weights_of_products_of_bytes_are_packed_along_their_steps() -> None:
+    """Bytes are not transposed on their way: those of each column were loaded one by one."""
+    weight = relax.const(np.ones((768, 768), "int8"))
+    mod = program(lambda b, x: b.emit(op.matmul(x, weight, out_dtype="int32")), (128, 768), dtype="int8")
+    (source,) = compiled(mod).sources.values()
+    assert "mma.sync" in source
+    assert not re.search(r"signed char\*\)shared_ptr\)\[[^;]* = \w+_ptr\[", source)

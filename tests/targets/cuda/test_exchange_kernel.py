@@ -26,6 +26,7 @@ CASES = {
     "NCHW to NHWC": ((2, 5, 7, 9), (2, 7, 9, 5), lambda n, h, w, c: (n, c, h, w)),
     "NHWC to NCHW": ((2, 6, 7, 40), (2, 40, 6, 7), lambda n, c, h, w: (n, h, w, c)),
     "to blocks of 16": ((2, 32, 5, 7), (2, 2, 5, 7, 16), lambda n, o, h, w, i: (n, o * 16 + i, h, w)),
+    "few channels": ((2, 4, 11, 9), (2, 11, 9, 4), lambda n, h, w, c: (n, c, h, w)),
     "a matrix": ((70, 33), (33, 70), lambda i, j: (j, i)),
 }
 

@@ -52,7 +52,10 @@ def exchange_kernel(func: Any) -> Any:
 
 
 class _Exchange:
-    """``along``: the axes that the result lies along; ``across``: those that the operand does; ``others``: the rest."""
+    """``along``: the axes that the result lies along; ``across``: those that the operand does; ``others``: the rest.
+
+    A tile has ``width`` elements along and ``height`` across: an element for each thread at least.
+    """
 
     def __init__(self, nest: Nest) -> None:
         self._nest = nest
@@ -75,12 +78,13 @@ class _Exchange:
         taken = {axis.var for axis in (*along, *across)}
         self._others = FlatAxes(tuple(axis for axis in axes if axis.var not in taken))
         self._fixed = {axis.var: number(0) for axis in nest.spatial if is_one(axis)}
-        self._width = next(n for n in (8, 16, LANES) if n >= min(LANES, assumed(self._along.extent)))
+        self._width = next(n for n in (4, 8, 16, LANES) if n >= min(LANES, assumed(self._along.extent)))
+        self._height = max(LANES, _THREADS // self._width)
         words = max(1, 32 // tvm.DataType(str(self._store.buffer.ty.dtype)).bits)  # elements of a word
-        self._pitch = LANES + words * (LANES // self._width)
+        self._pitch = self._height + words * (LANES // self._width)
 
     def launch(self) -> Any:
-        tiles = [tiles_over(self._along.extent, self._width), tiles_over(self._across.extent, LANES)]
+        tiles = [tiles_over(self._along.extent, self._width), tiles_over(self._across.extent, self._height)]
         count = product_of_extents((self._others.extent, *tiles))
         dtype, size = str(self._store.buffer.ty.dtype), self._width * self._pitch
         tile = tirx.decl_buffer([number(size)], dtype, "tile", scope="shared", layout=None)
@@ -114,27 +118,27 @@ class _Exchange:
             element = thread + index * _THREADS
             fast, slow = (tirx.floormod, tirx.floordiv)
             if is_across:
-                here, there = slow(element, LANES), fast(element, LANES)
+                here, there = slow(element, self._height), fast(element, self._height)
             else:
                 here, there = fast(element, self._width), slow(element, self._width)
             inside = [
                 at < extent
                 for at, extent, size in (
                     (first * self._width + here, self._along.extent, self._width),
-                    (second * LANES + there, self._across.extent, LANES),
+                    (second * self._height + there, self._across.extent, self._height),
                 )
                 if not in_tiles(extent, size)
             ]
             return guarded(all_of(inside), body(here, there))
 
-        return sequence(turn(index) for index in range(self._width * LANES // _THREADS))
+        return sequence(turn(index) for index in range(self._width * self._height // _THREADS))
 
     def _places(self, other: Any, first: Any, second: Any, here: Any, there: Any) -> Mapping[Any, Any]:
         return {
             **self._fixed,
             **self._others.at(other),
             **self._along.at(first * self._width + here),
-            **self._across.at(second * LANES + there),
+            **self._across.at(second * self._height + there),
         }
 
 

@@ -7,6 +7,7 @@ follows. Convolutions are products too: their rows are the places of a window, g
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
@@ -29,6 +30,8 @@ from eqsat_layout.tir.structural import is_one_of, nodes_of, structural_map, sub
 
 FEW: Final = 32
 """Steps of a sum."""
+_LONGEST: Final = 16
+"""Elements that one copy moves, at most."""
 _MOST: Final = 2**31
 """Elements of a tensor, for indices of 32 bits."""
 
@@ -311,6 +314,7 @@ def _in_place_of(node: Any, axis: Axis, axes: tuple[Axis, Axis]) -> Any:
 
 
 def step_key(axis: Axis, left: Operand, right: Operand) -> tuple[int, bool, int]:
-    """What is near in memory comes last, in the left operand at first; windows come before."""
+    """What has long runs in memory comes last, in the left operand at first; windows come before."""
     strides = [operand.stride(axis) for operand in (left, right)]
-    return sum(stride == 1 for stride in strides), strides[0] == 1, -abs(strides[0] or 0)
+    run = math.gcd(as_int(axis.extent) or 1, _LONGEST)
+    return sum(run for stride in strides if stride == 1), strides[0] == 1, -abs(strides[0] or 0)
