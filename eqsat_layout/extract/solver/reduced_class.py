@@ -186,7 +186,8 @@ class ReducedClass:
             saved = steps.sum(axis=1)[None] - both  # by the row's store, beside the column's
         pays = cheapest[:, None] < saved + _ROUNDING * np.where(np.isfinite(both), both, 0)
         may = (pays & pays.T) | ~np.isfinite(both)
-        return {m: {makeable[n] for n in np.flatnonzero(may[i, i + 1 :]) + i + 1} for i, m in enumerate(makeable)}
+        pairs = {m: np.flatnonzero(may[i, i + 1 :]).tolist() for i, m in enumerate(makeable)}
+        return {m: {makeable[i + 1 + n] for n in pairs[m]} for i, m in enumerate(makeable)}
 
     def _not_beaten(self, needed: Sequence[int]) -> list[int]:
         """The makeable stores but for those in whose place another one does: made as cheaply, no dearer to convert."""
