@@ -20,7 +20,7 @@ import numpy as np
 from eqsat_layout.errors import InputError, did_you_mean
 from eqsat_layout.soundness.cuda.build import built, line_at
 from eqsat_layout.soundness.cuda.faults import KernelFault
-from eqsat_layout.soundness.cuda.source import SourceKernel, translate
+from eqsat_layout.soundness.cuda.source import SourceKernel, Translation, translate
 
 MOST_SHARED: Final = 227 << 10
 """Bytes of shared memory that a block may have (compute capability 9.0)."""
@@ -76,11 +76,25 @@ class _Report(ctypes.Structure):
 class Simulator:
     """``source``: CUDA C++ of one or more kernels. Compiles it, or finds it compiled."""
 
-    def __init__(self, source: str):
+    def __init__(self, source: str) -> None:
         translation = translate(source)
+        self._load(source, translation, *built([translation.text]))
+
+    @classmethod
+    def of_each(cls, sources: Sequence[str]) -> list[Simulator]:
+        """One for each source; what has to be compiled is compiled together."""
+        translations = [translate(source) for source in sources]
+        made = [cls.__new__(cls) for _ in sources]
+        for simulator, *given in zip(
+            made, sources, translations, built([one.text for one in translations]), strict=True
+        ):
+            simulator._load(*given)
+        return made
+
+    def _load(self, source: str, translation: Translation, library: memoryview | bytes) -> None:
         self.kernels = {kernel.name: kernel for kernel in translation.kernels}
         self.source_lines = source.splitlines()
-        self._built = built(translation.text)
+        self._built = library
         with _as_file(self._built) as path:  # loaded, it needs no name: who is killed leaves nothing behind
             self._library = ctypes.CDLL(str(path))
         self._turn = threading.Lock()
