@@ -51,7 +51,9 @@ def built(texts: Sequence[str]) -> list[memoryview | bytes]:
     store, program = ArtefactStore.usual(), compiler()
     common = ("cuda simulator", _version(program), _digest_of_runtime(), *_FOR_KERNELS, *_linker())
     keys = {text: "\n".join((*common, text)) for text in texts}
-    found = {text: kept for text, key in keys.items() if (kept := store.get(key)) is not None}
+    found: dict[str, memoryview | bytes] = {
+        text: kept for text, key in keys.items() if (kept := store.get(key)) is not None
+    }
     new = [text for text in keys if text not in found]
     try:
         made = dict.fromkeys(new, _library(program, new)) if new else {}
@@ -59,7 +61,8 @@ def built(texts: Sequence[str]) -> list[memoryview | bytes]:
         made = {text: _library(program, [text]) for text in new}
     for text, library in made.items():
         store.put(keys[text], [library])
-    return [{**found, **made}[text] for text in texts]
+    found |= made
+    return [found[text] for text in texts]
 
 
 def _library(program: str, texts: Sequence[str]) -> bytes:

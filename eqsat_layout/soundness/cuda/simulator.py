@@ -25,6 +25,9 @@ from eqsat_layout.soundness.cuda.source import SourceKernel, Translation, transl
 MOST_SHARED: Final = 227 << 10
 """Bytes of shared memory that a block may have (compute capability 9.0)."""
 
+Compiled: TypeAlias = tuple[Translation, memoryview | bytes]
+"""What was made of a source, and the library of it."""
+
 _Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 _NUMBERS: Final[dict[str, Any]] = {
@@ -76,28 +79,19 @@ class _Report(ctypes.Structure):
 class Simulator:
     """``source``: CUDA C++ of one or more kernels. Compiles it, or finds it compiled."""
 
-    def __init__(self, source: str) -> None:
-        translation = translate(source)
-        self._load(source, translation, *built([translation.text]))
-
-    @classmethod
-    def of_each(cls, sources: Sequence[str]) -> list[Simulator]:
-        """One for each source; what has to be compiled is compiled together."""
-        translations = [translate(source) for source in sources]
-        made = [cls.__new__(cls) for _ in sources]
-        for simulator, *given in zip(
-            made, sources, translations, built([one.text for one in translations]), strict=True
-        ):
-            simulator._load(*given)
-        return made
-
-    def _load(self, source: str, translation: Translation, library: memoryview | bytes) -> None:
+    def __init__(self, source: str, compiled: Compiled | None = None) -> None:
+        translation, library = compiled or _compiled([source])[0]
         self.kernels = {kernel.name: kernel for kernel in translation.kernels}
         self.source_lines = source.splitlines()
         self._built = library
         with _as_file(self._built) as path:  # loaded, it needs no name: who is killed leaves nothing behind
             self._library = ctypes.CDLL(str(path))
         self._turn = threading.Lock()
+
+    @classmethod
+    def of_each(cls, sources: Sequence[str]) -> list[Simulator]:
+        """One for each source; what has to be compiled is compiled together."""
+        return [cls(source, compiled) for source, compiled in zip(sources, _compiled(sources), strict=True)]
 
     def launch(
         self,
@@ -194,6 +188,11 @@ class Simulator:
         shown = f"\n    {text}" if text else ""
         at = f", line {line}" if line else ""
         return KernelFault(report.kind.decode(), line, f"kernel {name}{at}: {report.text.decode()}{shown}")
+
+
+def _compiled(sources: Sequence[str]) -> list[Compiled]:
+    translations = [translate(source) for source in sources]
+    return list(zip(translations, built([one.text for one in translations]), strict=True))
 
 
 @contextmanager

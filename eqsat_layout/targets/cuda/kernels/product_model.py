@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import tvm
 
 from eqsat_layout.targets.cuda.kernels.arithmetics import Arithmetic
@@ -27,8 +26,8 @@ from eqsat_layout.targets.cuda.kernels.products import Product
 from eqsat_layout.targets.cuda.kernels.sides import sides_of
 from eqsat_layout.targets.cuda.machine import CudaMachine
 
-Figures: TypeAlias = npt.NDArray[Any]
-"""A number for each plan."""
+Figures: TypeAlias = Any
+"""An array: a number for each plan."""
 
 REACHED: Final = 0.7
 """Of the arithmetic of tensor cores, with instructions of warps (assumed; bandwidth is given as it is reached)."""
@@ -165,8 +164,8 @@ class ProductModel:
     def _multiplying(self, plans: PlanTable, together: Figures) -> Figures:
         """A tile of one block, on tensor cores that it has for itself."""
         arithmetic, machine = self._arithmetic, self._machine
-        flops = machine.flops[dtype_of_flops(arithmetic)] * REACHED / machine.multiprocessors
-        flops = np.where(plans.in_groups, flops * (REACHED_TOGETHER / REACHED), flops)
+        singly = machine.flops[dtype_of_flops(arithmetic)] * REACHED / machine.multiprocessors
+        flops = np.where(plans.in_groups, singly * (REACHED_TOGETHER / REACHED), singly)
         products = 2 * arithmetic.products * plans.block_rows * plans.block_columns * plans.block_steps
         loads = 1 / plans.warp_rows + 1 / plans.warp_columns  # of fragments for a product, in shared memory's time
         shared = np.where(plans.in_groups, 1.0, np.minimum(1.0, 1 / 32 / loads))
