@@ -14,10 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from eqsat_layout.errors import LayoutError
-from eqsat_layout.maps import GLOBAL, UNDEF, Fill, Format, IndexMap, Padding
+from eqsat_layout.maps import GLOBAL, UNDEF, Format, IndexMap, Padding
 from eqsat_layout.tir.computation import Access, Block, Computation, IterKind, Role
 from eqsat_layout.tir.fills import fills_for, fills_from, internal_fills
-from eqsat_layout.tir.padding import produced_fills as written_fills
 from eqsat_layout.tir.placement import FLAT, Placement, flat, placed_formats, why_not_placed
 from eqsat_layout.tir.spreading import completed_padding, padded_view, spread_padding
 from eqsat_layout.tir.transfer import MappedAccess, Placing, RefusedError, covers, transfer
@@ -73,30 +72,6 @@ def why_not(
     seed = numbers[operand if operand is not None else result or 0]
     search = _FlowSearch(computation, seed, fmt, contractions, placement)
     return None if search.flows() else search.reason
-
-
-def produced_fill(computation: Computation, operands: Sequence[Format], result: int, fmt: Format) -> Fill:
-    """What result ``result`` would have in the padding of ``fmt`` if its block ran through the operands' padding.
-
-    A number where that is proven, :data:`UNDEF` where it is not or can't be run; ``None`` if ``fmt`` has no padding.
-    """
-    if not fmt.is_padded:
-        return None
-    number = computation.results[result]
-    results = [fmt.with_fill(UNDEF) if n == number else None for n in computation.results]
-    flow = complete(computation, operands, results)
-    formats = dict(zip(computation.operands, flow.operands, strict=True))
-    formats |= dict(zip(computation.results, flow.results, strict=True))
-    formats |= dict(zip(computation.internal, flow.internal, strict=True))
-    writers = [b for b in computation.blocks if any(w.buffer == number for w in b.writes)]
-    for access, fill in zip(
-        writers[-1].writes,
-        written_fills(computation, writers[-1], [formats[n] for n in range(len(formats))]),
-        strict=True,
-    ):
-        if access.buffer == number:
-            return fill
-    raise AssertionError("the writer writes the result")
 
 
 def complete(computation: Computation, operands: Sequence[Format | None], results: Sequence[Format | None]) -> Flow:

@@ -130,15 +130,6 @@ def measure_kernel(signature: Signature, flow: Flow | None, runner: KernelRunner
     return _measured(signature.name, _of_op(signature, operands, results), runner)
 
 
-def measure_copy(tensor: TensorType, source: Format, target_format: Format, runner: KernelRunner) -> Timing:
-    """A copy of ``tensor`` from one format to another by a kernel of its own."""
-    kernel = copy_kernel(tensor, source, target_format)
-    if kernel is None:
-        what = f"a copy from {source} to {target_format}"
-        raise EqsatError(f"{what} can't be measured: the maps can't be inverted, or sizes are symbolic")
-    return kernel.measure(runner)
-
-
 def record_of(kernel: MeasurableKernel, timing: Timing, runner: KernelRunner) -> Measured:
     """What the database keeps of a measured kernel."""
     name, version = runner.target.name, runner.target.version

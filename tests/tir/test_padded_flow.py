@@ -16,7 +16,7 @@ from tvm import relax, te, tirx
 from eqsat_layout.errors import LayoutError
 from eqsat_layout.maps import UNDEF, Format
 from eqsat_layout.tir.computation import Computation
-from eqsat_layout.tir.flow import Flow, backward, complete, forward, produced_fill, why_not
+from eqsat_layout.tir.flow import Flow, backward, complete, forward, why_not
 from eqsat_layout.tir.rewrite import relayout
 from eqsat_layout.tir.signature import same_computation
 
@@ -241,17 +241,6 @@ def test_refusals_have_reasons(build: Any, shape: Any, fmt: Format, reason: str)
     computation = understood(legal(build, shape))
     assert why_not(computation, fmt, result=0) == reason
     assert why_not(computation, Format.row_major(fmt.shape), result=0) is None
-
-
-def test_produced_fills_are_what_a_run_through_leaves() -> None:
-    assert produced_fill(RELU, (BLOCKED,), 0, BLOCKED) == 0.0
-    assert produced_fill(RELU, (BLOCKED.with_fill(UNDEF),), 0, BLOCKED) is UNDEF
-    assert produced_fill(RELU, (BLOCKED,), 0, Format.row_major(NCHW)) is None
-    exp = understood(legal(lambda x: op.exp(x), NCHW))
-    assert produced_fill(exp, (BLOCKED,), 0, BLOCKED) == 1.0
-    pool = understood(legal(lambda x: op.nn.avg_pool2d(x, (3, 3), (2, 2), (1, 1)), NCHW))
-    small = padded((2, 30, 2, 3), 1, 16, 0.0)
-    assert produced_fill(pool, (BLOCKED,), 0, small) == 0.0
 
 
 def test_paddings_that_can_not_be_written_are_errors() -> None:

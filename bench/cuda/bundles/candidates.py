@@ -17,8 +17,8 @@ from bench.cuda.bundles.items import CANDIDATES, Item
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cuda.host.executable import CudaProgram
 from eqsat_layout.targets.cuda.kernels.product_kernel import kernel_of
-from eqsat_layout.targets.cuda.kernels.product_model import ProductModel, plans_for, shape_of
-from eqsat_layout.targets.cuda.kernels.product_plan import ProductPlan, arithmetic_of
+from eqsat_layout.targets.cuda.kernels.product_model import model_of, plans_for
+from eqsat_layout.targets.cuda.kernels.product_plan import ProductPlan
 from eqsat_layout.targets.cuda.kernels.products import Product, product_of
 from eqsat_layout.targets.cuda.lowering import lowered
 from eqsat_layout.targets.cuda.target import CudaTarget
@@ -50,8 +50,7 @@ def _candidates(
     title: str, name: str, product: Product, target: CudaTarget, count: int, repeats: int
 ) -> tuple[Item, CudaProgram]:
     """``title``: of a file; names of kernels may be too long for one."""
-    arithmetic = arithmetic_of(product, target.machine)
-    model = ProductModel(shape_of(product, arithmetic), arithmetic, target.machine)
+    model = model_of(product, target.machine)
     plans = {f"{name}_plan{i}": plan for i, plan in enumerate(_different(product, target)[:count])}
     kernels = {entry: kernel_of(product, plan) for entry, plan in plans.items()}
     made = lowered(kernels, target.tvm)

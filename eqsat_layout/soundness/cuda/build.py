@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -42,24 +43,39 @@ _FAST_LINKERS: Final = ("gold", "lld")
 """A third of the time of the usual one."""
 
 
-def built(text: str) -> memoryview | bytes:
-    """Raises :class:`TargetError` where there is no C++ compiler, :class:`SourceError` for text that is not C++."""
+def built(texts: Sequence[str]) -> list[memoryview | bytes]:
+    """The library of each text. Texts that are not kept share one: starting the compiler takes as long as a kernel.
+
+    Raises :class:`TargetError` where there is no C++ compiler, :class:`SourceError` for text that is not C++.
+    """
     store, program = ArtefactStore.usual(), compiler()
-    key = "\n".join(("cuda simulator", _version(program), _digest_of_runtime(), *_FOR_KERNELS, *_linker(), text))
-    if (kept := store.get(key)) is not None:
-        return kept
+    common = ("cuda simulator", _version(program), _digest_of_runtime(), *_FOR_KERNELS, *_linker())
+    keys = {text: "\n".join((*common, text)) for text in texts}
+    found: dict[str, memoryview | bytes] = {
+        text: kept for text, key in keys.items() if (kept := store.get(key)) is not None
+    }
+    new = [text for text in keys if text not in found]
+    try:
+        made = dict.fromkeys(new, _library(program, new)) if new else {}
+    except SourceError:  # one of them alone may be at fault, or two have a name in common
+        made = {text: _library(program, [text]) for text in new}
+    for text, library in made.items():
+        store.put(keys[text], [library])
+    found |= made
+    return [found[text] for text in texts]
+
+
+def _library(program: str, texts: Sequence[str]) -> bytes:
+    """Several texts have a namespace each: they define functions of the same names."""
+    if len(texts) > 1:
+        texts = [f"namespace kernel{i} {{\n{text}\n}}\n" for i, text in enumerate(texts)]
+    runtime = _runtime(program)
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        kernels = folder / "kernels.cpp"
-        kernels.write_text(text)
-        objects = [*_runtime_objects(program, folder), folder / "kernels.o"]
-        header = ("-include", str(_header(program, folder)))
-        _compile(program, *_FOR_KERNELS, *header, "-c", str(kernels), "-o", str(objects[-1]))
-        library = folder / "kernels.so"
-        _compile(program, "-shared", *_linker(), *map(str, objects), "-o", str(library), "-ldl")
-        made = library.read_bytes()
-    store.put(key, [made])
-    return made
+        kernels, compiled, library = (str(Path(name, file)) for file in ("kernels.cpp", "kernels.o", "kernels.so"))
+        Path(kernels).write_text("".join(texts))
+        _compile(program, *_FOR_KERNELS, "-include", runtime.header, "-c", kernels, "-o", compiled)
+        _compile(program, "-shared", *_linker(), runtime.objects, compiled, "-o", library, "-ldl")
+        return Path(library).read_bytes()
 
 
 def line_at(library: Path, offset: int) -> int:
@@ -100,23 +116,27 @@ def _linker() -> tuple[str, ...]:
     return (f"-fuse-ld={found}",) if found else ()
 
 
-def _header(program: str, folder: Path) -> Path:
-    """What to include: the header, or where g++ finds it compiled."""
-    if Path(program).name != "g++":
-        return _HEADER
-    _compiled_once(program, (*_FOR_KERNELS, "-x", "c++-header"), _HEADER, folder / f"{_HEADER.name}.gch")
-    return folder / _HEADER.name
+class _Runtime:
+    """The runtime compiled, in files that go with the process."""
+
+    def __init__(self, program: str) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="eqsat_layout_sim_")
+        folder = Path(self._folder.name)
+        self.header, self.objects = str(_HEADER), str(folder / "runtime.o")
+        if Path(program).name == "g++":  # which finds the header compiled
+            self.header = str(folder / _HEADER.name)
+            _compiled_once(program, (*_FOR_KERNELS, "-x", "c++-header"), _HEADER, folder / f"{_HEADER.name}.gch")
+        objects = {source: folder / f"{source.stem}.o" for source in sorted(RUNTIME.glob("*.cpp"))}
+        for source, made in objects.items():
+            _compiled_once(program, (*_FOR_RUNTIME, "-c"), source, made)
+        _compile(program, "-r", "-nostdlib", *_linker(), *map(str, objects.values()), "-o", self.objects)
 
 
-def _runtime_objects(program: str, folder: Path) -> list[Path]:
-    found = [(source, folder / f"{source.stem}.runtime.o") for source in sorted(RUNTIME.glob("*.cpp"))]
-    for source, made in found:
-        _compiled_once(program, (*_FOR_RUNTIME, "-c"), source, made)
-    return [made for _, made in found]
+_runtime = cache(_Runtime)
 
 
 def _compiled_once(program: str, options: tuple[str, ...], source: Path, made: Path) -> None:
-    """A file of the runtime, for all kernels."""
+    """A file of the runtime, kept for all processes."""
     store = ArtefactStore.usual()
     key = "\n".join(("cuda simulator", _version(program), _digest_of_runtime(), *options, source.name))
     if (kept := store.get(key)) is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import enum
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, Final
@@ -40,18 +40,19 @@ class _Graph:
 
 
 class SimulatedDriver:
-    """``order``: of blocks and threads, see :meth:`Simulator.launch`. ``launched``: kernels that ran."""
+    """``order``: of blocks and threads, see :meth:`Simulator.launch`. ``launched``: kernels that ran. ``code``: of all
+    modules, to be compiled together; what else is loaded is compiled by itself."""
 
     CUresult = Result
     CUfunction_attribute = SimpleNamespace(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES="shared")
     CUlaunchAttributeID = SimpleNamespace(CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION="overlaps")
     CUstreamCaptureMode = SimpleNamespace(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL="thread local")
 
-    def __init__(self, order: int = 0) -> None:
+    def __init__(self, order: int = 0, code: Sequence[bytes] = ()) -> None:
         self._order = order
         self._memories: dict[int, npt.NDArray[np.uint8]] = {}
         self._captured: _Graph | None = None
-        self._simulators: dict[bytes, Simulator] = {}
+        self._simulators = dict(zip(code, Simulator.of_each([one.decode() for one in code]), strict=True))
         self._unsettled: set[int] = set()
         self.launched = 0
 
@@ -241,4 +242,4 @@ class SimulatedDriver:
 def simulated(program: CudaProgram, order: int = 0) -> CudaDevice:
     """``program`` on a simulated device."""
     texts = {name: text.encode() for name, text in program.sources.items()}
-    return CudaDevice(program.plan, program.constants, texts, driver=SimulatedDriver(order))
+    return CudaDevice(program.plan, program.constants, texts, driver=SimulatedDriver(order, [*texts.values()]))

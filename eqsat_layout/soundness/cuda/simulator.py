@@ -20,10 +20,13 @@ import numpy as np
 from eqsat_layout.errors import InputError, did_you_mean
 from eqsat_layout.soundness.cuda.build import built, line_at
 from eqsat_layout.soundness.cuda.faults import KernelFault
-from eqsat_layout.soundness.cuda.source import SourceKernel, translate
+from eqsat_layout.soundness.cuda.source import SourceKernel, Translation, translate
 
 MOST_SHARED: Final = 227 << 10
 """Bytes of shared memory that a block may have (compute capability 9.0)."""
+
+Compiled: TypeAlias = tuple[Translation, memoryview | bytes]
+"""What was made of a source, and the library of it."""
 
 _Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
@@ -76,14 +79,19 @@ class _Report(ctypes.Structure):
 class Simulator:
     """``source``: CUDA C++ of one or more kernels. Compiles it, or finds it compiled."""
 
-    def __init__(self, source: str):
-        translation = translate(source)
+    def __init__(self, source: str, compiled: Compiled | None = None) -> None:
+        translation, library = compiled or _compiled([source])[0]
         self.kernels = {kernel.name: kernel for kernel in translation.kernels}
         self.source_lines = source.splitlines()
-        self._built = built(translation.text)
+        self._built = library
         with _as_file(self._built) as path:  # loaded, it needs no name: who is killed leaves nothing behind
             self._library = ctypes.CDLL(str(path))
         self._turn = threading.Lock()
+
+    @classmethod
+    def of_each(cls, sources: Sequence[str]) -> list[Simulator]:
+        """One for each source; what has to be compiled is compiled together."""
+        return [cls(source, compiled) for source, compiled in zip(sources, _compiled(sources), strict=True)]
 
     def launch(
         self,
@@ -180,6 +188,11 @@ class Simulator:
         shown = f"\n    {text}" if text else ""
         at = f", line {line}" if line else ""
         return KernelFault(report.kind.decode(), line, f"kernel {name}{at}: {report.text.decode()}{shown}")
+
+
+def _compiled(sources: Sequence[str]) -> list[Compiled]:
+    translations = [translate(source) for source in sources]
+    return list(zip(translations, built([one.text for one in translations]), strict=True))
 
 
 @contextmanager

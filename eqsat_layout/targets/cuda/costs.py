@@ -17,7 +17,7 @@ from eqsat_layout.cost.vectorise import Heaviest, heaviest, padded_work
 from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.maps import Format
 from eqsat_layout.targets.cuda.kernels.product_model import ProductModel
-from eqsat_layout.targets.cuda.kernels.product_plan import arithmetic_of, legal_plans
+from eqsat_layout.targets.cuda.kernels.product_plan import arithmetic_of
 from eqsat_layout.targets.cuda.kernels.product_shape import ProductShape
 from eqsat_layout.targets.cuda.machine import CudaMachine
 from eqsat_layout.targets.cuda.planned_products import planned_product
@@ -107,7 +107,7 @@ class CudaRoofline:
             return None
         if shape not in self._known:
             model = ProductModel(shape, arithmetic, self.machine)
-            best = min(map(model.seconds, legal_plans(shape, arithmetic, self.machine)))
+            _, best = model.fastest()
             self._known[shape] = (best - model.storing - self.machine.launch_seconds, model.storing)
         return self._known[shape]
 

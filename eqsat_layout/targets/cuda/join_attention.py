@@ -28,8 +28,7 @@ from eqsat_layout.passes.scalar_literals import knowing_numbers, minus_infinity
 from eqsat_layout.targets.cuda.kernels.attention import REDUCTIONS, Attention, attention_of
 from eqsat_layout.targets.cuda.kernels.attention_plan import tiles_of
 from eqsat_layout.targets.cuda.kernels.extents import assumed
-from eqsat_layout.targets.cuda.kernels.product_model import ProductModel, plans_for, shape_of
-from eqsat_layout.targets.cuda.kernels.product_plan import arithmetic_of
+from eqsat_layout.targets.cuda.kernels.product_model import model_of
 from eqsat_layout.targets.cuda.kernels.products import Product, product_of
 from eqsat_layout.targets.cuda.machine import CudaMachine
 from eqsat_layout.targets.schedules.attempts import unless_refused
@@ -118,9 +117,7 @@ class _Joiner:
         """Seconds of a call by itself; what is no product moves the scores at least."""
         product = self._product(call)
         if product is not None:
-            arithmetic = arithmetic_of(product, self.machine)
-            model = ProductModel(shape_of(product, arithmetic), arithmetic, self.machine)
-            return model.seconds(plans_for(product, self.machine)[0])
+            return model_of(product, self.machine).fastest()[1]
         values = attention.values
         scores = math.prod(assumed(group.extent) for group in (values.batch, values.rows, values.steps))
         moved = 2.0 * scores * int(tvm.DataType(attention.dtype).bits) / 8

@@ -117,3 +117,22 @@ def test_a_text_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     out = np.zeros(1, "float32")
     Simulator(text).launch("k", [out], (1,), (1,))
     assert out[0] == 17
+
+
+def test_new_texts_are_compiled_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Starting the compiler took as long as a kernel."""
+    calls: list[tuple[str, ...]] = []
+    compile_ = build._compile
+    Simulator(kernel("out[0] = 18;"))
+    monkeypatch.setattr(build, "_compile", lambda *command: (calls.append(command), compile_(*command)))
+    head = "#include <cstdint>\n__device__ int8_t helper() {{ return {}; }}\n"
+    first, second = (head.format(i) + kernel("out[0] = helper();").replace(" k(", f" k{i}(") for i in (1, 2))
+    out = np.zeros(1, "float32")
+    for i, simulator in enumerate(Simulator.of_each([first, second]), 1):
+        simulator.launch(f"k{i}", [out], (1,), (1,))
+        assert out[0] == i
+    assert len(calls) == 2
+    with pytest.raises(KernelFault, match="line 2"):
+        Simulator.of_each([first + "\n", kernel("out[1] = 0;")])[1].launch("k", [out], (1,), (1,))
+    with pytest.raises(SourceError, match=r"line 2: .*unheard"):
+        Simulator.of_each([first + "\n\n", kernel("out[0] = unheard;")])

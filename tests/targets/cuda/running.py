@@ -57,7 +57,7 @@ class Kernels:
 
     @cached_property
     def _simulators(self) -> dict[str, Simulator]:
-        return {name: Simulator(source) for name, source in self.sources.items()}
+        return dict(zip(self.sources, Simulator.of_each([*self.sources.values()]), strict=True))
 
     def run(self, *arrays: Array, order: int = 0) -> None:
         """With an array for each parameter; results are written into theirs, ``reports`` are of each launch."""

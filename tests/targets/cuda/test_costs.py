@@ -22,7 +22,7 @@ from eqsat_layout.graph.importer import import_module
 from eqsat_layout.maps import Digit, Format, IndexMap
 from eqsat_layout.targets.cuda.candidates import candidates
 from eqsat_layout.targets.cuda.costs import CudaRoofline
-from eqsat_layout.targets.cuda.kernels.product_model import ProductModel, plans_for, shape_of
+from eqsat_layout.targets.cuda.kernels.product_model import model_of, plans_for, shape_of
 from eqsat_layout.targets.cuda.kernels.product_plan import arithmetic_of
 from eqsat_layout.targets.cuda.kernels.products import product_of
 from eqsat_layout.targets.cuda.planned_products import planned_product
@@ -89,7 +89,7 @@ def test_operands_of_two_dtypes_are_converted_by_threads() -> None:
 def test_a_product_costs_what_its_fastest_plan_does() -> None:
     signature = signature_of(CASES["channels last"], "float16")
     product = product_of(signature.func)
-    model = ProductModel(shape_of(product, arithmetic_of(product, H100)), arithmetic_of(product, H100), H100)
+    model = model_of(product, H100)
     fastest = model.seconds(plans_for(product, H100)[0])
     costs, formats = CudaRoofline(H100), signature.as_written
     assert costs.run(signature, *formats) == pytest.approx(fastest)

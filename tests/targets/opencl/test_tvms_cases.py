@@ -11,12 +11,12 @@ import pytest
 from effort import but_for
 from programs import program
 from targets.device_cases import nn
+from targets.opencl.adreno_pipeline import copies_of_tvm, planned_by_tvm
 from targets.opencl.running import ADRENO, check, compiled, launches, results
 from tvm import relax
 from tvm.relax import op
 
 from eqsat_layout.maps import GLOBAL
-from eqsat_layout.targets.opencl.adreno_pipeline import copies_of_tvm, planned_by_tvm
 from eqsat_layout.targets.opencl.images import WEIGHT
 
 X, W = (2, 16, 28, 28), (4, 16, 3, 3)

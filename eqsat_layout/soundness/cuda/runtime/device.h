@@ -4,6 +4,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include <cstdint>  // what kernels include, too: they may stand in a namespace
 #include <type_traits>
 
 #define __global__ __attribute__((noinline))

@@ -11,19 +11,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final, TypeAlias
 
+import numpy as np
 import tvm
 
 from eqsat_layout.targets.cuda.kernels.arithmetics import Arithmetic
 from eqsat_layout.targets.cuda.kernels.extents import assumed
 from eqsat_layout.targets.cuda.kernels.fills import bytes_together
 from eqsat_layout.targets.cuda.kernels.operands import FlatAxes, Operand
-from eqsat_layout.targets.cuda.kernels.product_plan import ProductPlan, arithmetic_of, legal_plans
+from eqsat_layout.targets.cuda.kernels.product_plan import PlanTable, ProductPlan, arithmetic_of, legal_plans
 from eqsat_layout.targets.cuda.kernels.product_shape import ProductShape
 from eqsat_layout.targets.cuda.kernels.products import Product
 from eqsat_layout.targets.cuda.kernels.sides import sides_of
-from eqsat_layout.targets.cuda.machine import CudaMachine, blocks_by_registers
+from eqsat_layout.targets.cuda.machine import CudaMachine
+
+Figures: TypeAlias = Any
+"""An array: a number for each plan."""
 
 REACHED: Final = 0.7
 """Of the arithmetic of tensor cores, with instructions of warps (assumed; bandwidth is given as it is reached)."""
@@ -54,24 +58,20 @@ RESERVED: Final = 1024
 
 def plans_for(product: Product, machine: CudaMachine) -> list[ProductPlan]:
     """All legal ones, the fastest by the model first."""
-    arithmetic = arithmetic_of(product, machine)
-    return ranked_plans(shape_of(product, arithmetic), arithmetic, machine)
+    return model_of(product, machine).ranked()
 
 
 def fastest_plan(product: Product, machine: CudaMachine) -> tuple[ProductPlan, float]:
     """The first of :func:`plans_for`, and its modelled seconds."""
-    arithmetic = arithmetic_of(product, machine)
-    shape = shape_of(product, arithmetic)
-    model = ProductModel(shape, arithmetic, machine)
-    timed = ((plan, model.seconds(plan)) for plan in legal_plans(shape, arithmetic, machine))
-    plan, seconds = min(timed, key=lambda one: one[1])
+    model = model_of(product, machine)
+    plan, seconds = model.fastest()
     return (plan if product.is_known else model.spread(plan)), seconds
 
 
-def ranked_plans(shape: ProductShape, arithmetic: Arithmetic, machine: CudaMachine) -> list[ProductPlan]:
-    """All legal ones, the fastest by the model first."""
-    model = ProductModel(shape, arithmetic, machine)
-    return sorted(legal_plans(shape, arithmetic, machine), key=model.seconds)
+def model_of(product: Product, machine: CudaMachine) -> ProductModel:
+    """The model of a kernel's product."""
+    arithmetic = arithmetic_of(product, machine)
+    return ProductModel(shape_of(product, arithmetic), arithmetic, machine)
 
 
 def shape_of(product: Product, arithmetic: Arithmetic) -> ProductShape:
@@ -109,71 +109,80 @@ class ProductModel:
         """Seconds that :meth:`seconds` counts for the result."""
         return self._shape.results * self._shape.result_bytes / self._machine.bandwidth
 
+    def fastest(self) -> tuple[ProductPlan, float]:
+        """The fastest legal plan, the first of those that are equally fast, and its seconds."""
+        plans, legal = legal_plans(self._shape, self._arithmetic, self._machine)
+        seconds = np.where(legal, self._seconds(plans), np.inf)
+        best = int(seconds.argmin())
+        return plans.plans[best], float(seconds[best])
+
+    def ranked(self) -> list[ProductPlan]:
+        """All legal plans, the fastest first."""
+        plans, legal = legal_plans(self._shape, self._arithmetic, self._machine)
+        return [plans.plans[i] for i in self._seconds(plans).argsort(kind="stable") if legal[i]]
+
     def seconds(self, plan: ProductPlan) -> float:
         """The launch of the product, with what it reads and writes."""
+        return float(self._seconds(PlanTable([plan], self._machine.registers))[0])
+
+    def _seconds(self, plans: PlanTable) -> Figures:
         shape, machine = self._shape, self._machine
-        blocks = self._blocks(plan) * plan.splits
-        resident = min(
-            machine.shared_bytes // (4 * plan.shared_words + RESERVED),
-            blocks_by_registers(plan.registers, plan.threads, machine.registers),
-            MOST_THREADS // plan.threads,
+        whole = self._blocks(plans.block_rows, plans.block_columns)
+        blocks = whole * plans.splits
+        resident = np.minimum(machine.shared_bytes // (4 * plans.shared_words + RESERVED), plans.by_registers)
+        resident = np.minimum(resident, MOST_THREADS // plans.threads)
+        waves = np.ceil(blocks / (machine.multiprocessors * resident))
+        together = np.minimum(resident, np.ceil(blocks / machine.multiprocessors))  # that share a multiprocessor
+        tiles = np.ceil(-(-shape.steps // plans.block_steps) / plans.splits)
+        turns = (
+            together * self._multiplying(plans, together),
+            together * self._loading(plans),
+            self._reading(plans, whole, np.minimum(blocks, together * machine.multiprocessors)),
+            ARRIVAL / (plans.stages - 1),
         )
-        waves = math.ceil(blocks / (machine.multiprocessors * resident))
-        together = min(resident, math.ceil(blocks / machine.multiprocessors))  # that share a multiprocessor
-        tiles = math.ceil(math.ceil(shape.steps / plan.block_steps) / plan.splits)
-        turn = max(
-            together * self._multiplying(plan, together),
-            together * self._loading(plan),
-            self._reading(plan, min(blocks, together * machine.multiprocessors)),
-            ARRIVAL / (plan.stages - 1),
-        )
-        return machine.launch_seconds + waves * (tiles * turn + ARRIVAL) + self._adding(plan) + self.storing
+        turn = np.maximum.reduce(turns)
+        return machine.launch_seconds + waves * (tiles * turn + ARRIVAL) + self._adding(plans, whole) + self.storing
 
     def spread(self, plan: ProductPlan) -> ProductPlan:
         """For any extents: as many blocks as ``plan`` has for these, or one for each multiprocessor."""
         tiles = math.ceil(self._shape.steps / plan.block_steps)
         splits = max(plan.splits, min(_MOST_PARTS, tiles // _TILES_OF_PART))
-        blocks = max(self._blocks(plan) * plan.splits, self._machine.multiprocessors)
+        blocks = max(self._blocks(plan.block_rows, plan.block_columns) * plan.splits, self._machine.multiprocessors)
         return replace(plan, splits=splits, spread=blocks) if splits > 1 else plan
 
-    def _adding(self, plan: ProductPlan) -> float:
+    def _adding(self, plans: PlanTable, whole: Figures) -> Figures:
         """The parts of sums: stored, counted, and loaded by the last block of each tile."""
-        if plan.splits == 1:
-            return 0.0
-        parts = 4 * plan.splits * plan.block_rows * plan.block_columns
-        moved = self._blocks(plan) * parts / (CACHED * self._machine.bandwidth)
-        return moved + 2 * ARRIVAL + max(moved, parts / _TAKEN)
+        parts = 4 * plans.splits * plans.block_rows * plans.block_columns
+        moved = whole * parts / (CACHED * self._machine.bandwidth)
+        return np.where(plans.splits == 1, 0.0, moved + 2 * ARRIVAL + np.maximum(moved, parts / _TAKEN))
 
-    def _blocks(self, plan: ProductPlan) -> int:
-        """The blocks that cover the result."""
+    def _blocks(self, rows: Any, columns: Any) -> Any:
+        """Those of so many rows and columns that cover the result."""
         shape = self._shape
-        rows = math.ceil(shape.rows / plan.block_rows)
-        return shape.batch * rows * math.ceil(shape.columns / plan.block_columns)
+        return shape.batch * -(-shape.rows // rows) * -(-shape.columns // columns)
 
-    def _multiplying(self, plan: ProductPlan, together: int) -> float:
+    def _multiplying(self, plans: PlanTable, together: Figures) -> Figures:
         """A tile of one block, on tensor cores that it has for itself."""
         arithmetic, machine = self._arithmetic, self._machine
-        flops = machine.flops[dtype_of_flops(arithmetic)] * REACHED / machine.multiprocessors
-        if plan.in_groups:
-            flops *= REACHED_TOGETHER / REACHED
-        products = 2 * arithmetic.products * plan.block_rows * plan.block_columns * plan.block_steps
-        loads = 1 / plan.warp_rows + 1 / plan.warp_columns  # of fragments for a product, in shared memory's time
-        shared = 1.0 if plan.in_groups else min(1.0, 1 / 32 / loads)
-        return products / flops / min(1.0, plan.threads * together / _BUSY_THREADS) / shared
+        singly = machine.flops[dtype_of_flops(arithmetic)] * REACHED / machine.multiprocessors
+        flops = np.where(plans.in_groups, singly * (REACHED_TOGETHER / REACHED), singly)
+        products = 2 * arithmetic.products * plans.block_rows * plans.block_columns * plans.block_steps
+        loads = 1 / plans.warp_rows + 1 / plans.warp_columns  # of fragments for a product, in shared memory's time
+        shared = np.where(plans.in_groups, 1.0, np.minimum(1.0, 1 / 32 / loads))
+        return products / flops / np.minimum(1.0, plans.threads * together / _BUSY_THREADS) / shared
 
-    def _loading(self, plan: ProductPlan) -> float:
+    def _loading(self, plans: PlanTable) -> Figures:
         """The instructions of threads that fill a tile."""
         left, right = self._instructions
-        return plan.block_steps * (plan.block_rows * left + plan.block_columns * right) / ISSUED
+        return plans.block_steps * (plans.block_rows * left + plans.block_columns * right) / ISSUED
 
-    def _reading(self, plan: ProductPlan, blocks: int) -> float:
+    def _reading(self, plans: PlanTable, whole: Figures, blocks: Figures) -> Figures:
         """Tiles of so many blocks: each byte once from memory, and again from L2, windows' shared ones too."""
         shape, size = self._shape, self._arithmetic.operand_bytes
-        tile = size * plan.block_steps * (plan.block_rows + plan.block_columns)
+        tile = size * plans.block_steps * (plans.block_rows + plans.block_columns)
         once = size * sum(shape.elements)
-        tiles = self._blocks(plan) * math.ceil(shape.steps / plan.block_steps)
-        from_memory = min(tile, once / tiles)
-        return blocks * max(from_memory, tile / CACHED) / self._machine.bandwidth
+        from_memory = np.minimum(tile, once / (whole * -(-shape.steps // plans.block_steps)))
+        return blocks * np.maximum(from_memory, tile / CACHED) / self._machine.bandwidth
 
     def _of_element(self, together: int) -> float:
         """Instructions that load one element of a tile."""

@@ -1,16 +1,19 @@
 """How a product is cut into tiles of blocks and warps.
 
-In: a product and a machine. Out: the legal :class:`ProductPlan`s, the fastest by the model first.
+In: a product and a machine. Out: the legal :class:`ProductPlan`s, as a table.
 """
 
 from __future__ import annotations
 
 import itertools
-import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from typing import Final
+from operator import attrgetter
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
 
 from eqsat_layout.targets.cuda.kernels.arithmetics import ARITHMETICS, UNIT, Arithmetic
 from eqsat_layout.targets.cuda.kernels.attention import Attention
@@ -97,29 +100,48 @@ def arithmetic_of(product: Product | ProductShape | Attention, machine: CudaMach
     return ARITHMETICS[machine.of_floats if product.dtype == "float32" else product.dtype]
 
 
-def legal_plans(product: ProductShape, arithmetic: Arithmetic, machine: CudaMachine) -> Iterator[ProductPlan]:
-    """Those that fit the machine, and whose parts of the sum all have something to add up."""
+class PlanTable:
+    """Plans, and an array for each of their figures: the model reckons with all plans at once.
+
+    ``by_registers``: blocks that a multiprocessor of so many ``registers`` has them for.
+    """
+
+    def __init__(self, plans: Sequence[ProductPlan], registers: int) -> None:
+        self.plans = plans
+        self.block_rows, self.block_columns, self.block_steps = self._figures(
+            "block_rows", "block_columns", "block_steps"
+        )
+        self.warp_rows, self.warp_columns, self.in_groups = self._figures("warp_rows", "warp_columns", "in_groups")
+        self.stages, self.splits = self._figures("stages", "splits")
+        self.threads, self.shared_words = self._figures("threads", "shared_words")
+        self.by_registers = np.array([blocks_by_registers(one.registers, one.threads, registers) for one in plans])
+
+    def _figures(self, *names: str) -> npt.NDArray[Any]:
+        return np.array([attrgetter(*names)(plan) for plan in self.plans], np.int64).T
+
+
+def legal_plans(
+    product: ProductShape, arithmetic: Arithmetic, machine: CudaMachine
+) -> tuple[PlanTable, npt.NDArray[Any]]:
+    """Those that fit the machine, and which of them are legal: all parts of the sum have something to add up."""
     in_groups = machine.warpgroups and arithmetic.name in _OF_GROUPS and product.are_along_steps
-    for whole, *parts in _fitting(arithmetic.name, in_groups, machine.registers, machine.shared_bytes_per_block):
-        yield whole
-        rows, columns = whole.block_rows, whole.block_columns
-        tiles = math.ceil(product.steps / whole.block_steps)
-        blocks = product.batch * math.ceil(product.rows / rows) * math.ceil(product.columns / columns)
-        for plan in parts:
-            all_add = tiles >= 2 * plan.splits and (plan.splits - 1) * math.ceil(tiles / plan.splits) < tiles
-            if all_add and plan.splits * blocks * rows * columns < _MOST_ELEMENTS:
-                yield plan
+    plans = _fitting(arithmetic.name, in_groups, machine.registers, machine.shared_bytes_per_block)
+    rows, columns, splits = plans.block_rows, plans.block_columns, plans.splits
+    tiles = -(-product.steps // plans.block_steps)
+    blocks = product.batch * -(-product.rows // rows) * -(-product.columns // columns)
+    all_add = (tiles >= 2 * splits) & ((splits - 1) * -(-tiles // splits) < tiles)
+    return plans, (splits == 1) | (all_add & (splits * blocks * rows * columns < _MOST_ELEMENTS))
 
 
 @cache
-def _fitting(name: str, in_groups: bool, registers: int, shared_bytes: int) -> tuple[tuple[ProductPlan, ...], ...]:
+def _fitting(name: str, in_groups: bool, registers: int, shared_bytes: int) -> PlanTable:
     """Plans that fit a machine of so many registers and bytes of shared memory; each with one part and with more."""
     arithmetic = ARITHMETICS[name]
     plans = _plans_of_warps(arithmetic)
     if in_groups:  # they come first: fewer instructions, where all else is the same
         plans = itertools.chain(_plans_of_groups(arithmetic), plans)
     fitting = (plan for plan in plans if _fits(plan, registers, shared_bytes))
-    return tuple(tuple(replace(plan, splits=splits) for splits in _SPLITS) for plan in fitting)
+    return PlanTable([replace(plan, splits=splits) for plan in fitting for splits in _SPLITS], registers)
 
 
 def _plans_of_warps(arithmetic: Arithmetic) -> Iterator[ProductPlan]:
