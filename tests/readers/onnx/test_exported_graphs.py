@@ -132,3 +132,28 @@ def test_notes_of_tools_are_no_attributes() -> None:
     made = model([node("Relu", ["x"], ["y"], __origin="layer 3")], {"x": [1, 3]}, {})
     onnx.checker.check_node(made.graph.node[0], onnx.checker.DEFAULT_CONTEXT)
     from_proto(made)
+
+
+@pytest.mark.parametrize("by_attribute", [False, True])
+def test_a_function_of_another_version_than_its_model(by_attribute: bool) -> None:
+    """A bare ValueError of the inliner; and where ONNX's converter sees an attribute of the function's, it takes 0."""
+    turned = node("Unsqueeze", ["a"], ["b"], axes=[1])
+    if by_attribute:
+        turned.attribute[0].CopyFrom(onnx.AttributeProto(name="axes", ref_attr_name="at", type=7))
+    function = helper.make_function("own", "F", ["a"], ["b"], [turned], [helper.make_opsetid("", 9)], ["at"])
+    given = model([node("F", ["x"], ["y"], domain="own", at=[1])], {"x": [3, 4]}, {}, [function], ["own"])
+    if by_attribute:
+        with pytest.raises(EqsatError, match="function 'F' is of opset 9"):
+            from_proto(given)
+        return
+    assert [int(size) for size in from_proto(given).module["main"].ret_ty.shape] == [3, 1, 4]
+
+
+def test_nodes_of_one_name_are_told_apart_and_those_without_called_by_their_result() -> None:
+    """Both were ``same`` in the plan; an error called the other "a node without a name"."""
+    read = from_proto(
+        model([node("Relu", ["x"], ["t"], name="same"), node("Exp", ["t"], ["y"], name="same")], {"x": [3, 4]})
+    )
+    assert {"same_t", "same_y"} <= set(read.module.script().replace(":", " ").split())
+    with pytest.raises(EqsatError, match=r"the node of 'y' \(RandomUniformLike\)"):
+        from_proto(model([node("RandomUniformLike", ["x"], ["y"])], {"x": [3, 4]}))
