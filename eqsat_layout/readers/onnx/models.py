@@ -72,14 +72,14 @@ def _from_checked(given: Any, sizes: Sizes | None, written_out: frozenset[str]) 
 
 def _converted(given: Any, written: Any, sizes: Sizes | None) -> Model:
     """``written``: what ``given`` is in ops that may have converters."""
-    model = folded(with_whole_bytes(written), sizes)
-    flat = unrolled(model)
-    if flat is not model:
-        model = folded(flat, sizes)
-    check_domains(model.graph)
-    reader = importlib.import_module("eqsat_layout.readers.onnx.importer")
-    importer = reader.Importer(opset_of(model), bytes_given(model))
     with talk_to_log():
+        model = folded(with_whole_bytes(written), sizes)
+        flat = unrolled(model)
+        if flat is not model:
+            model = folded(flat, sizes)
+        check_domains(model.graph)
+        reader = importlib.import_module("eqsat_layout.readers.onnx.importer")
+        importer = reader.Importer(opset_of(model), bytes_given(model))
         try:
             module = importer.from_onnx(model.graph, opset_of(model))
         except Exception:

@@ -157,3 +157,13 @@ def test_nodes_of_one_name_are_told_apart_and_those_without_called_by_their_resu
     assert {"same_t", "same_y"} <= set(read.module.script().replace(":", " ").split())
     with pytest.raises(EqsatError, match=r"the node of 'y' \(RandomUniformLike\)"):
         from_proto(model([node("RandomUniformLike", ["x"], ["y"])], {"x": [3, 4]}))
+
+
+@pytest.mark.skipif(onnx.defs.onnx_opset_version() < 27, reason="the op is of version 27")
+def test_definitions_that_depend_on_which_operands_are_left_out() -> None:
+    """``LinearAttention`` and this one, with an operand left out in the middle: "nothing here converts this op"."""
+    shapes = {"x": [2, 4, 8], "past": [2, 4, 3]}
+    held = {"w": RNG.standard_normal((4, 1, 4), "float32")}
+    given = model([node("CausalConvWithState", ["x", "w", "", "past"], ["y", "state"])], shapes, held)
+    given.opset_import[0].version = 27
+    assert [int(size) for size in from_proto(given).module["main"].ret_ty.shape] == [2, 4, 8]
