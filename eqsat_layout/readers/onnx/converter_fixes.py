@@ -203,6 +203,8 @@ def converted(builder: relax.BlockBuilder, op: str, inputs: Any, attributes: dic
     """``convert(inputs)``, with what it leaves out."""
     if op == "Resize":
         return resized(builder, inputs, attributes, convert)
+    if op == "Sign" and not _is_whole(inputs[0]):  # of NaN it is NaN, and TVM's 0
+        return relax.op.where(relax.op.isnan(inputs[0]), inputs[0], convert(inputs))
     if op == "Pow":  # of the type of its base, whatever that of the exponent
         dtype = str(inputs[0].ty.dtype)
         wide = "float64" if _is_whole(inputs[0]) else dtype
