@@ -13,7 +13,7 @@ from typing import Any
 
 from eqsat_layout.readers.model import Model, Sizes
 from eqsat_layout.readers.naming import with_names
-from eqsat_layout.readers.onnx.external_data import check_locations
+from eqsat_layout.readers.onnx.external_data import check_is_complete, check_locations
 from eqsat_layout.readers.onnx.folding import folded, with_functions_inlined
 from eqsat_layout.readers.onnx.graphs import (
     OnnxNodeError,
@@ -47,6 +47,7 @@ def loaded(path: Path) -> Any:
 
 def from_proto(given: Any, sizes: Sizes | None = None) -> Model:
     """``given`` is not changed. Raises whatever the frontend raises, of one node :class:`EqsatError` that names it."""
+    check_is_complete(given)
     given = with_functions_inlined(in_order(of_a_known_version(given)))
     check_ports(given.graph)
     check_attribute_names(given)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 import eqsat_layout
 from eqsat_layout.errors import EqsatError
+from eqsat_layout.readers.modules import read_model
 from eqsat_layout.readers.onnx.models import from_proto
 
 onnx = pytest.importorskip("onnx")
@@ -167,3 +169,15 @@ def test_definitions_that_depend_on_which_operands_are_left_out() -> None:
     given = model([node("CausalConvWithState", ["x", "w", "", "past"], ["y", "state"])], shapes, held)
     given.opset_import[0].version = 27
     assert [int(size) for size in from_proto(given).module["main"].ret_ty.shape] == [2, 4, 8]
+
+
+def test_tensors_in_a_file_that_is_not_there_or_was_not_loaded(tmp_path: Path) -> None:
+    """ONNX said of both that the file "is not regular file"; of a model in memory it looked in the working folder."""
+    given = model([node("Add", ["x", "w"], ["y"])], {"x": [4]}, {"w": np.ones(4, "float32")})
+    path = tmp_path / "model.onnx"
+    onnx.save(given, path, save_as_external_data=True, size_threshold=0, location="w.bin")
+    with pytest.raises(EqsatError, match=r"tensor 'w' is in the file 'w\.bin', which was not loaded"):
+        from_proto(onnx.load(path, load_external_data=False))
+    (tmp_path / "w.bin").unlink()
+    with pytest.raises(EqsatError, match=r"its tensor 'w' is in 'w\.bin' beside it: there is no such file"):
+        read_model(path)
