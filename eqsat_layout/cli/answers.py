@@ -67,7 +67,7 @@ def plan(
         own = target_of(parse_target(target), approx=approx)
         stages = Stages(console)
         with stages("read", file.name):
-            mod = prepared(as_module(file, {"shapes": shapes, "precision": precision})[0], own)
+            mod = prepared(as_module(file, {"shapes": shapes, "precision": precision, "rules": rules})[0], own)
         with stages("plan"):
             found = make_plan(mod, own, approx=approx, objective=objective, rules=rules, assume=assumed)
         if output:

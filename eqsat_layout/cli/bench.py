@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -26,6 +25,7 @@ from rich.text import Text
 from eqsat_layout.cli.engines import ENGINES, OWN, serve
 from eqsat_layout.cli.stages import Stages
 from eqsat_layout.errors import EqsatError, did_you_mean
+from eqsat_layout.report.tables import FittedTable
 from eqsat_layout.report.text import format_seconds
 from eqsat_layout.system.sigint import start_without_sigint
 
@@ -135,7 +135,7 @@ def run_bench(options: BenchOptions, console: Console) -> dict[str, Figures]:
 
 def bench_table(figures: Mapping[str, Figures]) -> Table:
     """One row for each engine; ratios are medians of those of the rounds."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = FittedTable(pad_edge=False)
     table.add_column("engine")
     for heading in ("median", "times as long", "greatest difference", "of results up to"):
         table.add_column(heading, justify="right")

@@ -8,7 +8,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rich import box
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
@@ -17,6 +16,7 @@ from rich.text import Text
 from eqsat_layout.cli.stages import Stages
 from eqsat_layout.cost.database import Database
 from eqsat_layout.cost.model import Roofline
+from eqsat_layout.report.tables import FittedTable
 from eqsat_layout.targets.protocol import with_constants
 from eqsat_layout.targets.registry import target as target_of
 from eqsat_layout.tuning.calibrate import MachineConstants, calibrate, store
@@ -48,7 +48,7 @@ def run_calibrate(target: Any, quick: bool, output: Path | None, console: Consol
 
 def constants_table(default: Roofline, measured: Roofline) -> Table:
     """The constants of two rooflines side by side."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = FittedTable(pad_edge=False)
     for heading in ("", "default", "measured", ""):
         table.add_column(heading, justify="left" if not heading else "right")
     for name, label, unit, symbol in _ROWS:

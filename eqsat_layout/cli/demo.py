@@ -14,7 +14,6 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from rich import box
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
@@ -23,6 +22,7 @@ from rich.text import Text
 from eqsat_layout.cli.demo_net import DemoNet
 from eqsat_layout.cli.demo_peers import PEERS, stock_tvm
 from eqsat_layout.cli.stages import Stages
+from eqsat_layout.report.tables import FittedTable
 from eqsat_layout.report.text import format_seconds, three_digits
 from eqsat_layout.session.session import Session
 
@@ -123,7 +123,7 @@ def _timed(run: Callable[[], Array], runs: int, warm: bool = True) -> tuple[Arra
 
 def demo_table(lines: list[Line]) -> Table:
     """Runtimes, the first of which the others are compared with."""
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), show_edge=False)
+    table = FittedTable(show_edge=False)
     table.add_column("runtime")
     for name in ("one run", "takes", "differs by"):
         table.add_column(name, justify="right", no_wrap=True)

@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich import box
 from rich.console import Console, Group
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 from rich.text import Text
 
 from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.egraph.rules import rule_files
+from eqsat_layout.report.tables import FittedTable
 from eqsat_layout.soundness.rules.jobs import fuzz_in_processes
 from eqsat_layout.soundness.rules.reports import Effort, FuzzReport, RuleReport
 from eqsat_layout.soundness.rules.rule_base import read_rule_base
@@ -109,7 +108,7 @@ def _told_when_stopped(bar: Progress, tell: Callable[[], None]) -> Iterator[None
 
 def fuzz_summary(report: FuzzReport, proofs: dict[tuple[str, int, str], str]) -> Group:
     """The table of rules, what was found, and the totals."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = FittedTable(pad_edge=False)
     for heading in ("rule", "where", "instances", "proof", "result"):
         table.add_column(heading, justify="right" if heading == "instances" else "left")
     for rule in report.rules:

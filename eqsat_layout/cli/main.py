@@ -191,7 +191,7 @@ def optimize(
         stages = Stages(console)
 
         with stages("read", file.name):
-            mod, _ = as_module(file, {"shapes": shapes, "precision": precision})
+            mod, _ = as_module(file, {"shapes": shapes, "precision": precision, "rules": rules})
         from eqsat_layout.planning.pipeline import plan as make_plan
 
         with stages("plan"):

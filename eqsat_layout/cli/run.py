@@ -12,7 +12,6 @@ from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
-from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -20,6 +19,7 @@ from rich.text import Text
 from eqsat_layout.cli.common import check_outputs, refuse_overwriting
 from eqsat_layout.cli.stages import Stages
 from eqsat_layout.errors import EqsatError, InputError
+from eqsat_layout.report.tables import FittedTable
 from eqsat_layout.session.examples import random_feed
 from eqsat_layout.session.feed import check_names
 from eqsat_layout.session.interface import TensorSpec, described
@@ -57,7 +57,7 @@ def run_once(
 
 def ports_table(session: Session) -> Table:
     """Inputs and outputs, by name and type."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = FittedTable(pad_edge=False)
     for heading in ("", "name", "type"):
         table.add_column(heading)
     for kind, specs in (("input", session.inputs), ("output", session.outputs)):
@@ -132,7 +132,7 @@ def _written(path: Path, array: Array) -> None:
 
 
 def _results_table(results: Mapping[str, Array]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = FittedTable(pad_edge=False)
     for heading in ("output", "type", "least", "mean", "greatest"):
         table.add_column(heading, justify="left" if heading in ("output", "type") else "right")
     for name, array in results.items():

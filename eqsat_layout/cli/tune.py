@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from rich import box
 from rich.console import Console
 from rich.padding import Padding
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -22,6 +21,7 @@ from eqsat_layout.cost.database import Database
 from eqsat_layout.models import resnet50
 from eqsat_layout.planning.options import Options
 from eqsat_layout.planning.source_module import as_module
+from eqsat_layout.report.tables import FittedTable
 from eqsat_layout.report.text import format_seconds
 from eqsat_layout.targets.registry import target as target_of
 from eqsat_layout.tuning.remote import Remote
@@ -82,7 +82,7 @@ def run_tune(options: TuneOptions, console: Console) -> bool:
 
 def report_table(report: TuneReport) -> Table:
     """Kernels, and what the plan costs by what was measured."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_header=False)
+    table = FittedTable(pad_edge=False, show_header=False)
     table.add_column()
     table.add_column(justify="right")
     table.add_column(style="dim")

@@ -115,10 +115,11 @@ def read_commands(path: Path) -> list[Command]:
 
 def read_file(path: Path) -> RuleText:
     """The forms and comments of one file, not yet checked."""
-    return read_rule_text(_text_of(path), str(path))
+    return read_rule_text(text_of(path), str(path))
 
 
-def _text_of(path: Path) -> str:
+def text_of(path: Path) -> str:
+    """:class:`RuleError` names a file that can't be read."""
     if path.exists() and not path.is_file() and not path.is_dir():
         raise RuleError(f"{path}: can't read the rule file: a pipe or a device")
     try:
@@ -140,7 +141,7 @@ def _commands(forms: Iterable[Form], file: str) -> list[Command]:
 
 def _shipped() -> tuple[Mapping[str, Sequence[Form]], Declared]:
     """The forms of the shipped files, checked, and what they declare."""
-    return _checked(tuple((str(path), _text_of(path)) for path in rule_files()))
+    return _checked(tuple((str(path), text_of(path)) for path in rule_files()))
 
 
 @lru_cache(maxsize=1)  # every plan reads them

@@ -17,6 +17,7 @@ import tvm
 from tvm import ir, relax, s_tir, sym, tirx
 
 from eqsat_layout.errors import ILL_TYPED, Refused
+from eqsat_layout.graph import takes
 from eqsat_layout.tir.intrinsics import is_pure
 from eqsat_layout.tir.structural import nodes_of
 
@@ -63,7 +64,7 @@ def call_may_run_at_compile_time(call: relax.Call, mod: tvm.IRModule) -> str | N
     if not name.startswith("relax.") or not call.op.has_attr("FLegalize"):
         return f"calls {name or 'what is no op'}"
     try:
-        lowered = relax.transform.LegalizeOps()(_alone(call))
+        lowered = relax.transform.LegalizeOps({takes.TAKE: takes.legalized})(_alone(call))
     except (*ILL_TYPED, tvm.error.InternalError) as error:
         return f"{name} can't be legalised: {type(error).__name__}"
     for inner in nodes_of(lowered["main"].body, ir.Call):

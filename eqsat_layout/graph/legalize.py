@@ -14,6 +14,7 @@ import numpy as np
 import tvm
 from tvm import relax, te, tirx, topi
 
+from eqsat_layout.graph import takes
 from eqsat_layout.graph.op_names import ops_in
 from eqsat_layout.graph.packed_convolution import PackedConvolution
 from eqsat_layout.tir.counts_in_halves import with_wide_counts
@@ -51,7 +52,7 @@ def legalize(mod: tvm.IRModule) -> tvm.IRModule:
     for name in names:
         ordinary = tvm.ir.Op.get(name).get_attr("FLegalize")  # has_attr says yes for every op
         if ordinary is not None:
-            legalizers[name] = _forgiving(ordinary)
+            legalizers[name] = _forgiving(takes.legalized if name == takes.TAKE else ordinary)
         elif name == _MULTIPLY_ADD:
             legalizers[name] = _multiply_add
         else:

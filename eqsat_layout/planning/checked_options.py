@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from eqsat_layout.egraph.limits import Limits
 from eqsat_layout.egraph.python_rules import PythonRule
+from eqsat_layout.egraph.rules import text_of
 from eqsat_layout.errors import EqsatError, RuleError, did_you_mean
 from eqsat_layout.graph.graph import Program
 
@@ -23,7 +24,7 @@ _OBJECTIVES: Final = (TIME, TRAFFIC, COPIES)
 
 
 def check_rules(given: Any) -> list[Path | PythonRule]:
-    """The files and rules of ``given``; :class:`RuleError` if these are none."""
+    """The files and rules of ``given``; :class:`RuleError` if these are none, or a file can't be read."""
     if given is None:
         return []
     if isinstance(given, str | bytes | os.PathLike) or not isinstance(given, Iterable):
@@ -32,7 +33,11 @@ def check_rules(given: Any) -> list[Path | PythonRule]:
     for one in found:
         if not isinstance(one, str | os.PathLike | PythonRule):
             raise RuleError(f"rules must be a list of paths and of rules, got {one!r} among them")
-    return [one if isinstance(one, PythonRule) else Path(one) for one in found]
+    sources = [one if isinstance(one, PythonRule) else Path(one) for one in found]
+    for one in sources:
+        if isinstance(one, Path):
+            text_of(one)
+    return sources
 
 
 def check_time_limit(given: Any) -> float | None:

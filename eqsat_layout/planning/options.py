@@ -89,8 +89,8 @@ def with_options_in_help(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def check_options(options: Mapping[str, Any]) -> None:
-    """:class:`TypeError` for an option that is none; :class:`EqsatError` for a switch that is neither on nor off, and
-    for notes that nothing can be added to."""
+    """:class:`TypeError` for an option that is none; :class:`EqsatError` for a switch that is neither on nor off, rule
+    files that can't be read, and notes that nothing can be added to."""
     known = Options.__annotations__
     unknown = sorted(set(options) - known.keys())
     if unknown:
@@ -99,5 +99,9 @@ def check_options(options: Mapping[str, Any]) -> None:
     for name in _SWITCHES:
         if not isinstance(value := options.get(name), bool | None):
             raise EqsatError(f"{name} must be True or False, got {value!r}")
+    if isinstance(options.get("rules"), list | tuple):  # an iterator is read once, by whoever plans
+        from eqsat_layout.planning.checked_options import check_rules  # which knows rules written in Python
+
+        check_rules(options["rules"])
     if not isinstance(notes := options.get("notes"), list | None):
         raise EqsatError(f"notes must be a list, got {notes!r}")

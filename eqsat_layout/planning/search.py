@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Final
 
 import tvm
@@ -104,6 +105,8 @@ def search_of(
         program = import_module(mod, desired, callbacks, target.memories)
         _check_memories(program, target)
         spoken = user_flows(callbacks, program.signatures)
+    empty = [path for path in rules if isinstance(path, Path) and all(one.file != str(path) for one in commands)]
+    program.notes += [f"{path}: there is no rule in it" for path in empty if not left_out]
     program.notes += [*lint_notes(commands), *spoken.notes, *unmet_desires(desired, program)]
     with clock.stage("candidates"):
         offers = _offers(program, target, options, spoken.by_key)

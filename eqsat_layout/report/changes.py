@@ -9,10 +9,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from eqsat_layout.report.tables import FittedTable
 from eqsat_layout.report.text import format_seconds
 
 AS_WRITTEN: Final = "as written"
@@ -86,7 +86,7 @@ def _sum(one: Change, other: Change) -> Change:
 
 def changes_table(changes: Sequence[Change], at_most: int) -> Table:
     """The first rows, and one for the rest."""
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), show_edge=False)
+    table = FittedTable(show_edge=False)
     table.add_column("ops", justify="right", no_wrap=True)
     table.add_column("op", overflow="ellipsis", no_wrap=True, max_width=24)
     table.add_column("was", overflow="fold")

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from eqsat_layout.report.records import KernelRecord, Transform
+from eqsat_layout.report.tables import FittedTable
 from eqsat_layout.report.text import count, format_bytes, format_seconds, html_text, plain_text, spanned
 
 
@@ -157,7 +157,7 @@ class Explanation:
             yield from (Text(f"  {line}") for line in self.slow)
 
     def _table(self) -> Table:
-        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), show_edge=False)
+        table = FittedTable(show_edge=False)
         table.add_column("ops", justify="right")
         for name in ("tensor", "op", "result", "why", "rules"):
             table.add_column(name, overflow="fold")
@@ -181,7 +181,7 @@ class Explanation:
             return
         after = format_seconds(self.cost - sum(kernel.saved for kernel in self.kernels))
         yield Text(f"What the build joins: {said_of_kernels(self.kernels)}, {after} in all", style="bold")
-        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), show_edge=False)
+        table = FittedTable(show_edge=False)
         table.add_column("kernels", justify="right", no_wrap=True)
         table.add_column("ops in each", overflow="fold")
         table.add_column("result", overflow="fold")

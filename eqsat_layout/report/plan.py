@@ -11,10 +11,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
-from rich import box
 from rich.console import Group, RenderableType
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from eqsat_layout.errors import EqsatError, did_you_mean
@@ -22,6 +20,7 @@ from eqsat_layout.report.changes import Change, changes_table
 from eqsat_layout.report.explain import Explanation, said_of_kernels
 from eqsat_layout.report.records import KernelRecord, Refusal, Stats, Transform
 from eqsat_layout.report.refusals import Refusals
+from eqsat_layout.report.tables import FittedTable
 from eqsat_layout.report.text import (
     comparison_table,
     count,
@@ -236,7 +235,7 @@ def _transform_parts(transforms: Sequence[Transform]) -> Iterator[RenderableType
     shown = largest if len(largest) <= _SHOWN_TRANSFORMS else largest[: _SHOWN_TRANSFORMS - 1]
     rest = [t for group in largest[len(shown) :] for t in group]
     several = len({t.function for t in transforms}) > 1
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), show_edge=False)
+    table = FittedTable(show_edge=False)
     if several:
         table.add_column("function", overflow="ellipsis", no_wrap=True, max_width=18)
     table.add_column("times", justify="right", no_wrap=True)

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rich import box
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from eqsat_layout.report.records import Refusal
+from eqsat_layout.report.tables import FittedTable
 from eqsat_layout.report.text import html_text, plain_text
 
 _WIDTH = 120
@@ -26,7 +25,7 @@ class Refusals(tuple[Refusal, ...]):
     def __rich__(self) -> RenderableType:
         if not self:
             return Text("Nothing was refused.")
-        table = Table(box=box.SIMPLE_HEAD, padding=(0, 1), show_edge=False)
+        table = FittedTable(show_edge=False)
         table.add_column("times", justify="right")
         for name in ("op", "layouts or algorithms", "of", "why not"):
             table.add_column(name, overflow="fold")

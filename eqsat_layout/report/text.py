@@ -17,6 +17,8 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from eqsat_layout.report.tables import FittedTable
+
 _WIDTH: Final = 100
 
 _UNPRINTABLE: Final = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
@@ -76,7 +78,7 @@ def format_bytes(count: float) -> str:
 
 def comparison_table(columns: tuple[str, str], rows: Sequence[tuple[str, str, str, str]]) -> Table:
     """A table without frame: what, how much before, how much after, and a remark in grey."""
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    table = FittedTable(box=None, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column(no_wrap=True)
     for name in columns:
         table.add_column(name, justify="right", no_wrap=True)

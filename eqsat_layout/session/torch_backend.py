@@ -19,6 +19,7 @@ import numpy as np
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import said_by
 from eqsat_layout.planning.options import check_options
+from eqsat_layout.readers.quiet import talk_to_log
 from eqsat_layout.readers.torch.decompositions import decompositions
 from eqsat_layout.session.session import Session
 from eqsat_layout.session.torch_held import Held, are_apart
@@ -205,7 +206,7 @@ class _Compiled:
             for i in tensors
         ] + [{0: export.Dim.AUTO} if examples[i] > 1 else {} for i in self._free]  # Dynamo knows 0 and 1
         given = tuple(one.detach().clone() for one in self._inputs(examples))  # those are watched by Dynamo's guards
-        with torch.no_grad():
+        with torch.no_grad(), talk_to_log():  # torch prints the whole graph where it fails
             shapes = (tuple(dims),) if dims else None  # torch takes no empty list for no inputs
             program = export.export(Plain().eval(), given, dynamic_shapes=shapes)
             return program.run_decompositions(decompositions(()))  # which say what is written to

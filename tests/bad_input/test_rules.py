@@ -100,7 +100,7 @@ RULE_ROWS = [
         None,
     ),
     Row("a deep rule", rules("(rule (" + "(= x " * 2000 + "1" + ")" * 2000 + ") ())"), RuleError, ["mine.egg:1"]),
-    Row("an empty rule file", rules(""), None),
+    Row("an empty rule file", rules(""), None, ["mine.egg: there is no rule in it"]),
     Row("a file of comments", rules("; nothing\n; (run 10)"), None),
 ]
 

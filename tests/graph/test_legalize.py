@@ -7,6 +7,7 @@ import ctypes
 import numpy as np
 import pytest
 import tvm
+import tvm_ffi
 from compare import stock_results
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -257,3 +258,16 @@ def test_scans_of_nothing(scan) -> None:
     """TVM divided by the extent."""
     made = legalize(program(lambda builder, x: builder.emit(scan(x, 1)), (3, 0)))
     assert "call_tir" in made.script()
+
+
+def test_takes_are_as_tvm_makes_them_without_its_warning(capfd: pytest.CaptureFixture[str]) -> None:
+    """Each embedding of a session wrote "Fast mode segfaults" to standard error, twice."""
+    for shape, places, axis in (((10, 4), (3,), 0), ((2, 10, 4), (3, 5), -2), ((5,), (), 0)):
+        x, at = relax.Var("x", relax.TensorType(shape, "float32")), relax.Var("at", relax.TensorType(places, "int64"))
+        builder = relax.BlockBuilder()
+        with builder.function("main", [x, at]):
+            builder.emit_func_output(builder.emit(relax.op.take(x, at, axis)))
+        ours = legalize(builder.get())
+        assert "Fast mode" not in capfd.readouterr().err
+        assert tvm_ffi.structural_equal(ours, relax.transform.LegalizeOps()(builder.get()))
+        capfd.readouterr()

@@ -232,3 +232,9 @@ def test_an_untouched_module_is_the_very_module() -> None:
     mod = plain()
     assert eqsat_layout.optimize(mod) is mod
     assert_untouched(mod, eqsat_layout.OptimizeLayout()(mod))
+
+
+def test_a_missing_rule_file_is_named_before_the_model_is_read(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text("no model")
+    with pytest.raises(RuleError, match=r"nowhere\.egg"):
+        eqsat_layout.plan(tmp_path / "model.py", rules=[tmp_path / "nowhere.egg"])

@@ -18,6 +18,7 @@ from tvm import ir, relax, sym, tirx
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from eqsat_layout.errors import EqsatError
+from eqsat_layout.notes import last_of
 from eqsat_layout.readers.layers.dtypes import as_dtype
 from eqsat_layout.readers.onnx.element_moves import tiled
 from eqsat_layout.readers.onnx.graphs import nodes_of, opset_of
@@ -105,12 +106,17 @@ def with_functions_written_out(model: Any, asked: frozenset[str]) -> Any:
             while node.input and not node.input[-1]:  # left out, as if it were not there
                 del node.input[-1]
     inliner = importlib.import_module("onnx.inliner")
-    if _say_functions(onnx, typed, found, opset):
-        typed = inliner.inline_local_functions(typed)
-    written = inliner.inline_selected_functions(
-        typed, [("", op) for op in found], exclude=False, inline_schema_functions=True
-    )
-    if written.graph == typed.graph:  # of another version of the op, which the inliner does not take
+    if any(onnx.defs.get_schema(op, opset).has_context_dependent_function for op in found):
+        typed = inferred(typed)  # the inliner asks for the types of these ops' operands
+    is_said = _say_functions(onnx, typed, found, opset)
+    try:
+        typed = inliner.inline_local_functions(typed) if is_said else typed
+        written = inliner.inline_selected_functions(
+            typed, [("", op) for op in found], exclude=False, inline_schema_functions=True
+        )
+    except RuntimeError as error:
+        raise EqsatError(f"ONNX does not write {', '.join(found)} in other ops: {last_of(str(error))}") from error
+    if not is_said and written.graph == typed.graph:  # of another version of the op, which the inliner does not take
         return model
     return with_functions_written_out(written, asked)  # definitions may hold such ops themselves
 
@@ -131,7 +137,7 @@ def _say_functions(onnx: Any, model: Any, ops: Any, opset: int) -> bool:
     open_ones = [(node, schema) for node, schema in open_ones if schema.has_context_dependent_function]
     if not open_ones:
         return False
-    graph = inferred(model).graph
+    graph = model.graph
     types = {value.name: value.type for value in (*graph.input, *graph.value_info, *graph.output)}
     for number, (node, schema) in enumerate(open_ones):
         version = max(v for v in schema.context_dependent_function_opset_versions if v <= opset)
@@ -185,6 +191,9 @@ def fixed_inputs(builder: relax.BlockBuilder, op: str, inputs: Any, attributes: 
         attributes["sorted"] = 1  # any order will do else
     if op == "Unique" and attributes.get("axis") is None:  # places are those of a vector
         return type(inputs)([builder.emit(relax.op.reshape(inputs[0], [-1])), *list(inputs)[1:]])
+    if op == "Unsqueeze" and len(inputs) > 1 and isinstance(inputs[1], tvm.ir.GenericConst):
+        axes = relax.const(np.atleast_1d(inputs[1].value.numpy()))  # of no axes in a definition of ONNX's
+        return type(inputs)([inputs[0], axes])
     if op == "Slice" and len(inputs) > 2:
         return type(inputs)(_counted_from_the_start(builder, inputs))
     return inputs
@@ -194,6 +203,8 @@ def converted(builder: relax.BlockBuilder, op: str, inputs: Any, attributes: dic
     """``convert(inputs)``, with what it leaves out."""
     if op == "Resize":
         return resized(builder, inputs, attributes, convert)
+    if op == "Sign" and not _is_whole(inputs[0]):  # of NaN it is NaN, and TVM's 0
+        return relax.op.where(relax.op.isnan(inputs[0]), inputs[0], convert(inputs))
     if op == "Pow":  # of the type of its base, whatever that of the exponent
         dtype = str(inputs[0].ty.dtype)
         wide = "float64" if _is_whole(inputs[0]) else dtype

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, Final
 
+from eqsat_layout.errors import EqsatError
+
 _WIDEST: Final = 16
 """Bytes of the widest elements."""
 _DIGITS: Final = 20
@@ -33,11 +35,25 @@ def check_locations(model: Any, folder: Path) -> None:
         if not said:
             continue
         path = folder / said.get("location", "")
-        size = path.stat().st_size if path.is_file() else 0
+        if not path.is_file():
+            what = "that is no file" if path.exists() else "there is no such file"
+            raise FileNotFoundError(f"its tensor {tensor.name!r} is in {said.get('location', '')!r} beside it: {what}")
+        size = path.stat().st_size
         offset, length = (_count(tensor.name, key, said[key]) if key in said else None for key in ("offset", "length"))
         taken = size - (offset or 0) if length is None else min(size, length)
         if taken > _WIDEST * (math.prod(tensor.dims) + 1):
             raise UnsafeLocationError(f"its tensor {tensor.name!r} is said to be {taken} bytes of {path.name!r}")
+
+
+def check_is_complete(model: Any) -> None:
+    """:class:`EqsatError` for a model in memory without the tensors of its files: nobody knows where these are."""
+    for tensor in model.graph.initializer:
+        if tensor.data_location == tensor.EXTERNAL:
+            named = next((str(one.value) for one in tensor.external_data if one.key == "location"), "")
+            raise EqsatError(
+                f"tensor {tensor.name!r} is in the file {named!r}, which was not loaded: give the path of the model, "
+                "or load it with onnx.load(path)"
+            )
 
 
 def _count(name: str, key: str, text: str) -> int:

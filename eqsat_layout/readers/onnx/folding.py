@@ -15,6 +15,7 @@ from typing import Any, Final
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.readers.model import Sizes
 from eqsat_layout.readers.onnx.graphs import graphs_of
+from eqsat_layout.readers.onnx.versions import with_functions_of_its_version
 
 LARGEST: Final = 1 << 20
 """Elements of what is computed here: shapes, indices and masks are smaller."""
@@ -42,6 +43,7 @@ def with_functions_inlined(model: Any) -> Any:
     if not model.functions or not _folds():
         return model
     _check_functions(model)
+    model = with_functions_of_its_version(model)
     ir, passes = (importlib.import_module(name) for name in ("onnx_ir", "onnx_ir.passes.common"))
     program = ir.serde.deserialize_model(model)
     passes.InlinePass()(program)

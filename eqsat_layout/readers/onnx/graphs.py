@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from itertools import chain
@@ -54,9 +55,25 @@ class OnnxNodeError(EqsatError):
         self.op = op
 
 
-def named(name: str, op: str) -> str:
-    """How errors call a node."""
-    return f"node {name!r} ({op})" if name else f"a node without a name ({op})"
+def named(name: str, op: str, results: Iterable[str]) -> str:
+    """How errors call a node: one without a name by what it makes."""
+    if name:
+        return f"node {name!r} ({op})"
+    made = next(filter(None, results), "")
+    return f"the node of {made!r} ({op})" if made else f"a node without a name ({op})"
+
+
+def of_node(node: Any) -> str:
+    """How errors call a node of a graph."""
+    return named(str(node.name), str(node.op_type), node.output)
+
+
+def said_names(graph: Any) -> Iterator[str]:
+    """What each node is called, with its first result where others of the graph have its name."""
+    taken = Counter(str(node.name) for node in graph.node)
+    for node in graph.node:
+        name, made = str(node.name), next(filter(None, node.output), "")
+        yield f"{name}:{made}" if name and made and taken[name] > 1 else name
 
 
 def in_order(model: Any) -> Any:
@@ -107,7 +124,7 @@ def check_order(graph: Any, known: Iterable[str] = ()) -> None:
     made = {"", *known, *own}
     _check_weights(graph)
     for node in graph.node:
-        what = named(node.name, node.op_type)
+        what = of_node(node)
         for name in node.input:
             if name not in made:
                 raise EqsatError(f"{what} reads {name!r}, which nothing makes before it")
@@ -163,9 +180,7 @@ def check_domains(graph: Any) -> None:
     """:class:`EqsatError` for the first node that is none of ONNX's."""
     for node in graph.node:
         if node.domain not in _DOMAINS:
-            raise EqsatError(
-                f"{named(node.name, node.op_type)} is of the domain {node.domain!r}, which is not known here"
-            )
+            raise EqsatError(f"{of_node(node)} is of the domain {node.domain!r}, which is not known here")
         for inner in graphs_of(node):
             check_domains(inner)
 
@@ -200,9 +215,7 @@ def check_attribute_names(model: Any) -> None:
         for name in (str(attribute.name) for attribute in node.attribute):
             if name not in names and not name.startswith(_OF_TOOLS):
                 near = did_you_mean(name, names)
-                raise EqsatError(
-                    f"{named(node.name, op)} has an attribute {name!r}, which {op} has not. {near}".rstrip()
-                )
+                raise EqsatError(f"{of_node(node)} has an attribute {name!r}, which {op} has not. {near}".rstrip())
 
 
 def graphs_of(node: Any) -> list[Any]:
@@ -215,7 +228,7 @@ def graphs_of(node: Any) -> list[Any]:
 
 
 def opset_of(model: Any, unsaid: int = 1) -> int:
-    """The version of ONNX's own ops that a model is written in; ``unsaid`` where it names none."""
+    """The version of ONNX's own ops that a model or function is written in; ``unsaid`` where it names none."""
     return next((int(one.version) for one in model.opset_import if not one.domain), unsaid)
 
 

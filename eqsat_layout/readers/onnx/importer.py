@@ -32,7 +32,16 @@ from eqsat_layout.readers.onnx import (
     windowed_attention,
 )
 from eqsat_layout.readers.onnx.equal_extents import with_equal_extents
-from eqsat_layout.readers.onnx.graphs import TEXT, ConstantBudget, OnnxNodeError, graphs_of, named, names_read
+from eqsat_layout.readers.onnx.graphs import (
+    TEXT,
+    ConstantBudget,
+    OnnxNodeError,
+    graphs_of,
+    named,
+    names_read,
+    of_node,
+    said_names,
+)
 from eqsat_layout.readers.onnx.known_sizes import KnownSizes, as_operands, as_result
 from eqsat_layout.readers.onnx.suppression import non_max_suppression
 from eqsat_layout.readers.onnx.types import check_results
@@ -51,7 +60,7 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
     def _convert_operator(self, op_name: str, inputs: Any, attrs: Any, opset: int) -> Any:
         """Tensors of numbers are bound to variables at once; those of integers may be shapes, which the converters
         of other nodes look into."""
-        name = attrs["tvm_custom"]["name"]
+        name, results = attrs["tvm_custom"]["name"], attrs["tvm_custom"].get("results", ())
         try:
             _check_dtypes("an operand", inputs)
             made = self._made(op_name, inputs, attrs, opset)
@@ -59,7 +68,7 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
                 made = self.bb.normalize(made)
             self._check(op_name, made, attrs["tvm_custom"]["num_outputs"])
         except Exception as error:  # converters raise whatever they meet
-            raise OnnxNodeError(f"{named(name, op_name)}: {_said(error, inputs)}", op_name) from error
+            raise OnnxNodeError(f"{named(name, op_name, results)}: {_said(error, inputs)}", op_name) from error
         is_named = name and not self._is_inside and _is_of_numbers(made)
         if is_named and isinstance(made, tvm.ir.Call):
             made = self.bb.emit(made)
@@ -73,16 +82,17 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
     def _construct_nodes(self, graph: Any) -> None:
         """As TVM's does, which refuses sizes as operands of most ops."""
         read = names_read(graph)
-        for node in graph.node:
+        for node, name in zip(graph.node, said_names(graph), strict=True):
             if node.op_type == "If":
                 super()._construct_nodes(SimpleNamespace(node=[node]))
-                self._nodes.update({name: _of_known_rank(self.bb, self._nodes[name]) for name in node.output})
+                self._nodes.update({one: _of_known_rank(self.bb, self._nodes[one]) for one in node.output})
                 continue
             _check_ranks(node, {name: self._nodes[name] for name in node.input if name})
             inputs = onnx_input(self._nodes[name] if name else None for name in node.input)
             attributes = self._parse_attr(node.attribute)
             attributes["tvm_custom"] = {
-                "name": str(node.name),
+                "name": name,
+                "results": list(node.output),
                 "num_outputs": len(node.output),
                 "outputs": [name if name in read else "" for name in node.output],
             }
@@ -161,7 +171,7 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
             is_own = node.op_type in _OWN or missing_ops.takes(node.op_type, len(node.output))
             is_own = is_own or contrib.takes(contrib.name_of(node))
             if not is_own and node.op_type not in _get_convert_map():
-                raise OnnxNodeError(f"{named(node.name, node.op_type)}: nothing here converts this op", node.op_type)
+                raise OnnxNodeError(f"{of_node(node)}: nothing here converts this op", node.op_type)
             for inner in graphs_of(node):
                 self._check_for_unsupported_ops(inner)
 
@@ -276,7 +286,7 @@ def _check_ranks(node: Any, read: Mapping[str, Any]) -> None:
     for name, value in read.items():
         ty = getattr(value, "ty", None)
         if node.op_type not in _OF_ANY_RANK and isinstance(ty, tvm.relax.TensorType) and ty.ndim < 0:
-            what = named(str(node.name), str(node.op_type))
+            what = of_node(node)
             why = "an input without a shape, or branches of different ranks, gives it"
             raise OnnxNodeError(f"{what} reads {name!r}, whose rank is not known: {why}", str(node.op_type))
 

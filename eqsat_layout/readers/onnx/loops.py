@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from eqsat_layout.readers.onnx.graphs import OnnxNodeError, graphs_of, named, nodes_of, opset_of
+from eqsat_layout.readers.onnx.graphs import OnnxNodeError, graphs_of, nodes_of, of_node, opset_of
 from eqsat_layout.readers.onnx.inference import inferred
 
 MOST_NODES: Final = 4096
@@ -41,7 +41,7 @@ def unrolled(model: Any) -> Any:
 
 
 def _refused(node: Any, why: str) -> OnnxNodeError:
-    return OnnxNodeError(f"{named(node.name, node.op_type)}: a {node.op_type} {why}", node.op_type)
+    return OnnxNodeError(f"{of_node(node)}: a {node.op_type} {why}", node.op_type)
 
 
 class _Writer:

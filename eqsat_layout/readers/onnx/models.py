@@ -13,7 +13,7 @@ from typing import Any
 
 from eqsat_layout.readers.model import Model, Sizes
 from eqsat_layout.readers.naming import with_names
-from eqsat_layout.readers.onnx.external_data import check_locations
+from eqsat_layout.readers.onnx.external_data import check_is_complete, check_locations
 from eqsat_layout.readers.onnx.folding import folded, with_functions_inlined
 from eqsat_layout.readers.onnx.graphs import (
     OnnxNodeError,
@@ -47,6 +47,7 @@ def loaded(path: Path) -> Any:
 
 def from_proto(given: Any, sizes: Sizes | None = None) -> Model:
     """``given`` is not changed. Raises whatever the frontend raises, of one node :class:`EqsatError` that names it."""
+    check_is_complete(given)
     given = with_functions_inlined(in_order(of_a_known_version(given)))
     check_ports(given.graph)
     check_attribute_names(given)
@@ -72,14 +73,14 @@ def _from_checked(given: Any, sizes: Sizes | None, written_out: frozenset[str]) 
 
 def _converted(given: Any, written: Any, sizes: Sizes | None) -> Model:
     """``written``: what ``given`` is in ops that may have converters."""
-    model = folded(with_whole_bytes(written), sizes)
-    flat = unrolled(model)
-    if flat is not model:
-        model = folded(flat, sizes)
-    check_domains(model.graph)
-    reader = importlib.import_module("eqsat_layout.readers.onnx.importer")
-    importer = reader.Importer(opset_of(model), bytes_given(model))
     with talk_to_log():
+        model = folded(with_whole_bytes(written), sizes)
+        flat = unrolled(model)
+        if flat is not model:
+            model = folded(flat, sizes)
+        check_domains(model.graph)
+        reader = importlib.import_module("eqsat_layout.readers.onnx.importer")
+        importer = reader.Importer(opset_of(model), bytes_given(model))
         try:
             module = importer.from_onnx(model.graph, opset_of(model))
         except Exception:

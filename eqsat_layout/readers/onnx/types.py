@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from tvm import relax, tirx
 
-from eqsat_layout.readers.onnx.graphs import OnnxNodeError, named
+from eqsat_layout.readers.onnx.graphs import OnnxNodeError, of_node
 from eqsat_layout.readers.onnx.inference import inferred
 
 MOST_KNOWN: Final = 1_024
@@ -40,7 +40,7 @@ def check_results(model: Any, made: dict[str, Any]) -> None:
                 dtype, shape = types[name]
                 extents = ", ".join("?" if extent is None else str(extent) for extent in shape or ())
                 raise OnnxNodeError(
-                    f"{named(node.name, node.op_type)}: its result {name!r} is {dtype} of shape ({extents}), "
+                    f"{of_node(node)}: its result {name!r} is {dtype} of shape ({extents}), "
                     f"and TVM's frontend makes {made[name].ty} of it; this is not done",
                     node.op_type,
                 )

@@ -44,6 +44,55 @@ def of_a_known_version(model: Any) -> Any:
         raise EqsatError(f"of opset {version}, which ONNX does not convert to {OLDEST}: {first_line(error)}") from error
 
 
+def with_functions_of_its_version(model: Any) -> Any:
+    """Functions in ONNX's own ops as the model's version has them, by ONNX's converter where they differ."""
+    version = opset_of(model)
+    if all(opset_of(one, version) == version for one in model.functions):
+        return model
+    changed = type(model)()
+    changed.CopyFrom(model)
+    for one in changed.functions:
+        own = opset_of(one, version)
+        if _means_another(one, own, version):
+            _convert_function(one, own, version)
+        for said in one.opset_import:
+            if not said.domain:
+                said.version = version
+    return changed
+
+
+def _means_another(function: Any, own: int, version: int) -> bool:
+    """Whether some op of the function has been defined anew between the versions."""
+    defs = importlib.import_module("onnx.defs")
+
+    def defined(op: str, at: int) -> int:
+        try:
+            return int(defs.get_schema(op, at, "").since_version)
+        except defs.SchemaError:
+            return 0
+
+    ops = {str(node.op_type) for node in nodes_of(function) if not node.domain}
+    return any(defined(op, own) != defined(op, version) for op in ops)
+
+
+def _convert_function(function: Any, own: int, version: int) -> None:
+    onnx = importlib.import_module("onnx")
+    converter = importlib.import_module("onnx.version_converter")
+    what = f"function {function.name!r} is of opset {own}, which ONNX does not convert to the model's {version}"
+    if any(one.ref_attr_name for node in nodes_of(function) for one in node.attribute):
+        raise EqsatError(f"{what}: its nodes have attributes of the function's")  # ONNX's converter takes them for 0
+    ports = [[onnx.ValueInfoProto(name=name) for name in names] for names in (function.input, function.output)]
+    body = onnx.helper.make_model(
+        onnx.helper.make_graph(function.node, function.name, *ports), opset_imports=function.opset_import
+    )
+    try:
+        converted = converter.convert_version(body, version)
+    except (RuntimeError, converter.ConvertError) as error:
+        raise EqsatError(f"{what}: {first_line(error)}") from error
+    del function.node[:]
+    function.node.extend(converted.graph.node)
+
+
 def _with_plain_domain(model: Any) -> Any:
     """``ai.onnx`` is another name of ONNX's own domain, whose name is empty."""
     if next(_of_long_name(model), None) is None:

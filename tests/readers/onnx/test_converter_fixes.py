@@ -36,6 +36,10 @@ def model(
 node = onnx.helper.make_node
 SCALES = np.array([1, 1, 1.5, 0.5], "float32")
 CASES: dict[str, tuple[Any, dict[str, Any]]] = {
+    "the sign of NaN": (
+        model([node("Sign", ["x"], ["y"])], {"x": ("float32", [4])}, ["y"]),
+        {"x": np.array([np.nan, -2.0, 0.0, np.inf], "float32")},
+    ),
     "scales that give no whole number": (
         model(
             [node("Resize", ["x", "", "s"], ["y"], mode="linear")],

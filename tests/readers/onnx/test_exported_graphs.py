@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 import eqsat_layout
 from eqsat_layout.errors import EqsatError
+from eqsat_layout.readers.modules import read_model
 from eqsat_layout.readers.onnx.models import from_proto
 
 onnx = pytest.importorskip("onnx")
@@ -132,3 +134,50 @@ def test_notes_of_tools_are_no_attributes() -> None:
     made = model([node("Relu", ["x"], ["y"], __origin="layer 3")], {"x": [1, 3]}, {})
     onnx.checker.check_node(made.graph.node[0], onnx.checker.DEFAULT_CONTEXT)
     from_proto(made)
+
+
+@pytest.mark.parametrize("by_attribute", [False, True])
+def test_a_function_of_another_version_than_its_model(by_attribute: bool) -> None:
+    """A bare ValueError of the inliner; and where ONNX's converter sees an attribute of the function's, it takes 0."""
+    turned = node("Unsqueeze", ["a"], ["b"], axes=[1])
+    if by_attribute:
+        turned.attribute[0].CopyFrom(onnx.AttributeProto(name="axes", ref_attr_name="at", type=7))
+    function = helper.make_function("own", "F", ["a"], ["b"], [turned], [helper.make_opsetid("", 9)], ["at"])
+    given = model([node("F", ["x"], ["y"], domain="own", at=[1])], {"x": [3, 4]}, {}, [function], ["own"])
+    if by_attribute:
+        with pytest.raises(EqsatError, match="function 'F' is of opset 9"):
+            from_proto(given)
+        return
+    assert [int(size) for size in from_proto(given).module["main"].ret_ty.shape] == [3, 1, 4]
+
+
+def test_nodes_of_one_name_are_told_apart_and_those_without_called_by_their_result() -> None:
+    """Both were ``same`` in the plan; an error called the other "a node without a name"."""
+    read = from_proto(
+        model([node("Relu", ["x"], ["t"], name="same"), node("Exp", ["t"], ["y"], name="same")], {"x": [3, 4]})
+    )
+    assert {"same_t", "same_y"} <= set(read.module.script().replace(":", " ").split())
+    with pytest.raises(EqsatError, match=r"the node of 'y' \(RandomUniformLike\)"):
+        from_proto(model([node("RandomUniformLike", ["x"], ["y"])], {"x": [3, 4]}))
+
+
+@pytest.mark.skipif(onnx.defs.onnx_opset_version() < 27, reason="the op is of version 27")
+def test_definitions_that_depend_on_which_operands_are_left_out() -> None:
+    """``LinearAttention`` and this one, with an operand left out in the middle: "nothing here converts this op"."""
+    shapes = {"x": [2, 4, 8], "past": [2, 4, 3]}
+    held = {"w": RNG.standard_normal((4, 1, 4), "float32")}
+    given = model([node("CausalConvWithState", ["x", "w", "", "past"], ["y", "state"])], shapes, held)
+    given.opset_import[0].version = 27
+    assert [int(size) for size in from_proto(given).module["main"].ret_ty.shape] == [2, 4, 8]
+
+
+def test_tensors_in_a_file_that_is_not_there_or_was_not_loaded(tmp_path: Path) -> None:
+    """ONNX said of both that the file "is not regular file"; of a model in memory it looked in the working folder."""
+    given = model([node("Add", ["x", "w"], ["y"])], {"x": [4]}, {"w": np.ones(4, "float32")})
+    path = tmp_path / "model.onnx"
+    onnx.save(given, path, save_as_external_data=True, size_threshold=0, location="w.bin")
+    with pytest.raises(EqsatError, match=r"tensor 'w' is in the file 'w\.bin', which was not loaded"):
+        from_proto(onnx.load(path, load_external_data=False))
+    (tmp_path / "w.bin").unlink()
+    with pytest.raises(EqsatError, match=r"its tensor 'w' is in 'w\.bin' beside it: there is no such file"):
+        read_model(path)

@@ -201,3 +201,25 @@ def test_a_graph_without_inputs_is_run_by_us(runs: list[str], caplog: pytest.Log
     torch.testing.assert_close(compiled(table)(torch.ones(1)), table(torch.ones(1)))
     assert runs == ["ours"]
     assert not [one for one in caplog.records if one.name == "eqsat_layout" and one.levelno >= logging.WARNING]
+
+
+def test_a_graph_that_torch_can_not_export_is_not_printed(
+    caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A cache that is written at a place which a tensor says: fifty lines of graph on standard error."""
+
+    class Cache(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("kept", torch.zeros(1, 8, 4))
+
+        def forward(self, x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+            self.kept[:, at] = x[:, 0]
+            return self.kept * 2
+
+    model, x = Cache().eval(), torch.randn(1, 1, 4)
+    with torch.no_grad():
+        made = compiled(model)(x, torch.tensor(2))
+    torch.testing.assert_close(made[:, 2], 2 * x[:, 0])
+    assert "def forward" not in "".join(capfd.readouterr())
+    assert any("torch runs a graph of" in record.message for record in caplog.records)
