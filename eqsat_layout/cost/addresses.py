@@ -108,6 +108,8 @@ def reach(read: Access, fmt: Format, points: Points) -> int | None:
     reached = [index_at(index, points, with_floats=True) for index in read.indices]
     if any(values is None for values in reached):
         return None
+    if not reached:
+        return 1
     along = np.broadcast_arrays(*points.values(), *reached)[len(points) :]
     addresses = [_address(fmt, own) for own in zip(*(values.tolist() for values in along), strict=True)]
     return max(addresses) - min(addresses) + 1

@@ -75,12 +75,3 @@ BINARY: Mapping[Any, Callable[[Any, Any], Any]] = {
     tirx.BitwiseXor: np.bitwise_xor,
 }
 """By node; And and Or are not among them, since one side alone may decide them."""
-
-ROUNDED: Mapping[str, Callable[[Any], Any]] = {
-    "ceil": np.ceil,
-    "floor": np.floor,
-    "nearbyint": np.rint,
-    "round": np.rint,
-    "trunc": np.trunc,
-}
-"""What rounds floats, by the name of the intrinsic."""

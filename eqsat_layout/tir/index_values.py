@@ -15,8 +15,9 @@ from tvm import tirx
 
 from eqsat_layout.maps import Extent
 from eqsat_layout.tir.affine import Affine, Term, divided, summed
-from eqsat_layout.tir.arithmetic import ROUNDED, are_floats
+from eqsat_layout.tir.arithmetic import are_floats
 from eqsat_layout.tir.computation import Index, Value
+from eqsat_layout.tir.scalar_functions import ROUNDED
 
 Points = Mapping[int, npt.NDArray[np.int64]]
 """The values of iteration variables, by number; the arrays broadcast to the points."""

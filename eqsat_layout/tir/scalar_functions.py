@@ -6,8 +6,11 @@ In: a node, and a :class:`Scalar` for each operand. Out: one for the result. Onl
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
+from typing import Any
+
+import numpy as np
 
 from eqsat_layout.tir.computation import Value
 from eqsat_layout.tir.scalar_values import (
@@ -26,6 +29,15 @@ from eqsat_layout.tir.scalar_values import (
 )
 
 Function = Callable[[Value, Sequence[Scalar]], Scalar]
+
+ROUNDED: Mapping[str, Callable[[Any], Any]] = {
+    "ceil": np.ceil,
+    "floor": np.floor,
+    "nearbyint": np.rint,
+    "round": np.rint,
+    "trunc": np.trunc,
+}
+"""What rounds floats, as NumPy does it, by the name of the intrinsic."""
 
 
 def _is_int(node: Value) -> bool:

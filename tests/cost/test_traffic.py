@@ -129,6 +129,17 @@ def test_indices_that_are_no_digits_are_evaluated() -> None:
     assert of_the_last_axis(guarded, x).lookups(16) == 1 / 16, "and nothing is said of a division by zero"
 
 
+def test_a_number_beside_lookups_is_one_element() -> None:
+    """It has no indices: the cost of an index that is checked (`take`) stopped with an empty maximum."""
+    x, bound = te.placeholder((64,), name="x"), te.placeholder((), name="bound")
+    result = te.compute((4,), lambda i: te.min(x[i - i % -2], bound[()]))
+    found = analyse(te.create_prim_func([x, bound, result], index_dtype_override="int64"))
+    assert found is not None
+    heavy = heaviest(found, [Format.row_major((64,)), Format.row_major(())], [Format.row_major((4,))])
+    assert heavy is not None
+    assert heavy.lookups(16) > 0
+
+
 def test_what_is_looked_up_along_a_row_takes_a_lookup_each() -> None:
     """Resizes along rows were costed at a thirtieth of the peak for all that they compute: 60 to 600 times too much."""
     x, places = te.placeholder((64, 64), name="x"), te.placeholder((64,), dtype="int64", name="places")

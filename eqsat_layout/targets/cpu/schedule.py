@@ -70,13 +70,15 @@ _NOT_SCHEDULED = " is not scheduled"
 class _Means:
     """What a kernel is scheduled for and with, and why some of it was not: a text for each such stage, or for all.
 
-    ``signed``: of a kernel over words of bytes, the name of the buffer of signed ones.
+    ``signed``: of a kernel over words of bytes, the name of the buffer of signed ones. ``is_dense``: rows of tensors lie
+    one after another, as they do in the kernel that is built: this is no part of one, and not over other rows.
     """
 
     machine: CpuMachine
     families: Sequence[Family]
     refused: list[str] = field(default_factory=list)
     signed: str | None = None
+    is_dense: bool = False
 
 
 def schedule_module(
@@ -91,7 +93,7 @@ def schedule_module(
     functions: dict[Any, Any] = {}
     for name, function in mod.functions.items():
         if isinstance(function, tirx.PrimFunc) and not _is_scheduled(function):
-            means, kernel = _Means(machine, families), str(name.name_hint)
+            means, kernel = _Means(machine, families, is_dense=True), str(name.name_hint)
             scheduled = isolated(partial(_scheduled_func, function, means), f"kernel {kernel}{_NOT_SCHEDULED}", notes)
             function = scheduled or function
             for reason in means.refused:
@@ -102,7 +104,7 @@ def schedule_module(
 
 def schedule_primfunc(func: Any, machine: CpuMachine, *, families: Sequence[Family] = FAMILIES) -> Any:
     """``func`` scheduled for ``machine``; as it was where that is refused. Faults are raised."""
-    return _scheduled_func(func, _Means(machine, families))
+    return _scheduled_func(func, _Means(machine, families, is_dense=True))
 
 
 def _scheduled_func(func: Any, means: _Means) -> Any:
@@ -121,6 +123,7 @@ def _scheduled_bytes(func: Any, means: _Means) -> Any:
         own = out_of_boxes(func)
         if any(number < len(func.params) - 1 for number in boxes):
             means = replace(means, signed=None)  # tiles of bytes are loaded by their places in an operand
+        means = replace(means, is_dense=False)
         return in_boxes(_scheduled_own(own, means, has_planes=all(box.has_whole_rows for box in boxes.values())), boxes)
     return _scheduled_own(func, means)
 
@@ -135,16 +138,16 @@ def _scheduled_own(func: Any, means: _Means, *, has_planes: bool = True) -> Any:
     if changes_what_it_reads(func):  # the last vector of a row does some of the one before again
         means.refused[:] = [f"{_NOT_SCHEDULED}: it changes what it reads"]
         return func
-    whole = unless_refused(lambda: whole_rows(func, means.machine))
+    whole, over_others = unless_refused(lambda: whole_rows(func, means.machine)), replace(means, is_dense=False)
     if whole is not None:
-        done = unless_refused(lambda: whole.restored(_scheduled_own(whole.func, means, has_planes=has_planes)))
+        done = unless_refused(lambda: whole.restored(_scheduled_own(whole.func, over_others, has_planes=has_planes)))
         if done is not None and _is_scheduled(done):
             return _named(func, done)
-    periods = unless_refused(lambda: in_whole_periods(func, partial(_scheduled_whole, means=means)))
+    periods = unless_refused(lambda: in_whole_periods(func, partial(_scheduled_whole, means=over_others)))
     if periods is not None:
         return _named(func, _scheduled(periods))
     if has_symbols(func):
-        return _in_parts(func, means) or _scheduled_whole(func, means)
+        return _in_parts(func, means) or _scheduled_whole(func, over_others)
     planes = unless_refused(lambda: planes_as_rows(func, means.machine)) if has_planes else None
     if planes is not None:
         done = _scheduled_whole(planes.func, means)
@@ -259,7 +262,7 @@ def _schedule(sch: Any, means: _Means) -> Any:
     if any(stage.domain == 0 for stage in stages_of(sch)):  # loops that TVM can't fuse
         raise Refused("a tensor without elements")
     sch = in_phases(simplified(sch, machine), machine)
-    whole = move_lanes(sch, machine) or _in_tiles(sch, machine) or _in_rows(sch, machine)
+    whole = move_lanes(sch, machine, is_dense=means.is_dense) or _in_tiles(sch, machine) or _in_rows(sch, machine)
     if whole is not None:
         return whole
     sch = _sums_in_whole_vectors(sch, machine) or sch

@@ -44,8 +44,10 @@ MOST_SQUARES = 2
 _WIDENED = ("bfloat", "float8_", "float6_", "float4_")  # TVM gives variables of these another type than their values
 
 
-def move_lanes(sch: Any, machine: CpuMachine) -> Any:
+def move_lanes(sch: Any, machine: CpuMachine, *, is_dense: bool = True) -> Any:
     """The schedule; ``None`` where there is more than one stage, or one of another kind.
+
+    ``is_dense``: rows of tensors lie one after another, so that several may be taken as one.
 
     Either rows are a few narrow elements, each from another plane. Or such loads lie along another axis of the result:
     squares of both axes are transposed in registers. Or they jump along their row in a way that is known: elements are
@@ -63,7 +65,8 @@ def move_lanes(sch: Any, machine: CpuMachine) -> Any:
         return None
     if any(str(access.buffer.dtype).startswith(_WIDENED) for access in (stage.write, *stage.loads)):
         return None
-    for body_of in (short_rows, _in_squares, written_out_rows, looked_up_rows, interleaved_rows, from_few_vectors):
+    written_out = partial(written_out_rows, is_dense=is_dense)
+    for body_of in (short_rows, _in_squares, written_out, looked_up_rows, interleaved_rows, from_few_vectors):
         moved = unless_refused(partial(_moved_by, body_of, sch, stage, machine))
         if moved is not None:
             return moved

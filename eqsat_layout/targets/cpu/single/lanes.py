@@ -18,8 +18,9 @@ from tvm import tirx
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.schedules.stages import Stage
-from eqsat_layout.tir.arithmetic import BINARY, ROUNDED
+from eqsat_layout.tir.arithmetic import BINARY
 from eqsat_layout.tir.intrinsics import is_choice
+from eqsat_layout.tir.scalar_functions import ROUNDED
 from eqsat_layout.tir.structural import nodes_of
 
 LANEWISE = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min)
@@ -161,8 +162,10 @@ def shuffled(vectors: Sequence[Any], lanes: Sequence[int] | npt.NDArray[np.int64
 
 
 def vector_at(indices: Sequence[Any], size: int) -> list[Any]:
-    """The indices of so many elements from there on."""
+    """The indices of so many elements from there on; refused for unsigned ones, which TVM counts no vector from."""
     *outer, last = indices
+    if any(str(index.ty.dtype).startswith("uint") for index in indices):
+        raise Refused("an index without a sign")
     return [*outer, tirx.Ramp(last, tirx.IntImm(str(last.ty.dtype), 1), size)]
 
 

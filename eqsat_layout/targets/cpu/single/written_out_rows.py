@@ -30,12 +30,12 @@ from eqsat_layout.tir.structural import substitute
 _MOST_LOADS = 768  # straight code takes LLVM long
 
 
-def written_out_rows(block: Any, stage: Stage, machine: CpuMachine) -> LaneBody:
-    """The statements: straight code for a whole row."""
+def written_out_rows(block: Any, stage: Stage, machine: CpuMachine, *, is_dense: bool) -> LaneBody:
+    """The statements: straight code for a whole row; of two axes only where rows lie one after another."""
     last = stage.axes[-1]
-    is_short = (last.extent or 0) < machine.lanes(stage.write.element_bytes)
+    is_short = is_dense and (last.extent or 0) < machine.lanes(stage.write.element_bytes)
     joined = unless_refused(partial(_written_out, block, stage, machine, 2)) if is_short else None
-    if joined is None and all(load.stride(last.var) in (0, 1) for load in stage.loads):
+    if joined is None and all(load.stride(last.var) in (0, 1) and not load.period(last.var) for load in stage.loads):
         raise Refused("nothing moves along the row")
     return joined or _written_out(block, stage, machine, 1)
 
