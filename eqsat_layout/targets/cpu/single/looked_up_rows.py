@@ -25,6 +25,7 @@ from eqsat_layout.tir.structural import nodes_of, structural_map_outermost, subs
 
 _COSTLY = (tirx.Cast, tvm.ir.Call)
 """What is worth a table: numbers that change their type, or are rounded."""
+_MOST_VECTORS = 64  # of a run: straight code takes LLVM long
 _MOST_BYTES = 1 << 14
 """Of all tables of a row: they stay in the cache beside what is read."""
 
@@ -53,6 +54,8 @@ class _Runs:
             raise Refused("no run is looked up")
         self._extent, self._count = int(self._last.dom.extent), int(self._line.dom.extent)
         self._size = lanes_along(stage, machine, self._extent)
+        if self._extent > _MOST_VECTORS * self._size:
+            raise Refused("more than straight code is good for")
         self._lanes = min(machine.lanes(4), self._count)
         self._dtype = str(self._line.var.ty.dtype)
         self._tables: list[tuple[Any, Any]] = []
@@ -60,6 +63,8 @@ class _Runs:
     def body(self) -> LaneBody:
         """All statements, and the axes around them."""
         value = self._with_tables(self._store.value)
+        if not self._tables and self._extent % self._size == 0:
+            raise Refused("nothing is worked out for a run")
         starts = (min(first, self._extent - self._size) for first in range(0, self._extent, self._size))
         run = [self._vector(value, first) for first in starts]
         tables = [self._filled(expr, table) for expr, table in self._tables]
