@@ -70,8 +70,8 @@ _NOT_SCHEDULED = " is not scheduled"
 class _Means:
     """What a kernel is scheduled for and with, and why some of it was not: a text for each such stage, or for all.
 
-    ``signed``: of a kernel over words of bytes, the name of the buffer of signed ones. ``is_dense``: rows of tensors lie
-    one after another, as they do in the kernel that is built: this is no part of one, and not over other rows.
+    ``signed``: of a kernel over words of bytes, the name of the buffer of signed ones. ``is_dense``: rows of tensors
+    lie one after another, as they do in the kernel that is built: this is no part of one, and not over other rows.
     """
 
     machine: CpuMachine
