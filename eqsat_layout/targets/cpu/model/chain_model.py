@@ -51,7 +51,8 @@ _JUMP = 256.0  # bytes that could be moved in the time of going on elsewhere
 _BRANCH = 4.0  # cycles of a condition: a comparison, a mask and a select for each operand
 _SHORTEST = 20000.0  # nanoseconds of what is worth the compile time
 _FILL = 0.6  # of the working set of L2, for what lies between stages
-_SIZES = (1, 4, 16, 32, 64)  # of tiles that are tried along an axis, about: others differ by less than the model knows
+_SIZES = (1, 4, 16, 64)  # of tiles that are tried along an axis, about: others differ by less than the model knows
+_SIZES_OF_ROWS = (1, 4, 16, 32, 64)  # the same where rows are reduced, as many as L2 holds
 _VECTOR = 16  # elements of whole vectors
 _MOST_TILES = 2000  # sizes of tiles that are compared, as each costs compile time
 
@@ -119,7 +120,7 @@ class ChainModel:
             return None
         if most < (1 - share) * nanoseconds or nanoseconds < _SHORTEST or chain.passes < 2 or not chain.is_regular:
             return None
-        tiles = list(_tiles(chain.last))
+        tiles = list(_tiles(chain))
         best: FusedTiles | None = None
         for bound, tile in sorted(zip(self._bounds(chain, tiles), tiles, strict=True)):
             if bound >= (best.nanoseconds if best else share * nanoseconds):
@@ -137,7 +138,7 @@ class ChainModel:
         if nanoseconds < _SHORTEST or len(known) < len(cycles):
             return False
         each = [count / math.prod(size) for count, size in zip(known, sizes, strict=True)]
-        return min(self._bounds(chain, list(_tiles(chain.last)), each, chain.padded)) < _CLEAR_GAIN * nanoseconds
+        return min(self._bounds(chain, list(_tiles(chain)), each, chain.padded)) < _CLEAR_GAIN * nanoseconds
 
     def nanoseconds(self, chain: Chain, tile: Extents) -> float | None:
         """The time; ``None`` if a stage has no tile of registers."""
@@ -226,8 +227,9 @@ class ChainModel:
         return self._cycles[key][1]
 
 
-def _tiles(last: Stage) -> Iterator[Extents]:
+def _tiles(chain: Chain) -> Iterator[Extents]:
     choices: list[list[int]] = []
+    last, tried = chain.last, _SIZES_OF_ROWS if chain.row_reductions else _SIZES
     tile_numbers = [var for index in last.write.indices for var in moved_by(index)[:-1]]
     for number, axis in enumerate(last.spatial):
         if is_one_of(axis.var, tile_numbers):
@@ -238,7 +240,7 @@ def _tiles(last: Stage) -> Iterator[Extents]:
         fit = [d for d in divisors(extent, extent) if d % period == 0] or [extent]
         if number == len(last.spatial) - 1:
             fit = [d for d in fit if d == extent or d % _VECTOR == 0 or period > _VECTOR]  # heads are whole, too
-        sizes = {min(fit, key=lambda d, size=size: abs(math.log(d / (size * period)))) for size in _SIZES}  # type: ignore[misc]
+        sizes = {min(fit, key=lambda d, size=size: abs(math.log(d / (size * period)))) for size in tried}  # type: ignore[misc]
         choices.append(sorted({*sizes, fit[-1]}))
     yield from itertools.islice(itertools.product(*choices), _MOST_TILES)
 
