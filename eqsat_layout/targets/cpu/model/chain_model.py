@@ -237,7 +237,7 @@ def _tiles(last: Stage) -> Iterator[Extents]:
         period = math.lcm(*(load.period(axis.var) or 1 for load in last.loads))
         fit = [d for d in divisors(extent, extent) if d % period == 0] or [extent]
         if number == len(last.spatial) - 1:
-            fit = [d for d in fit if d == extent or d % _VECTOR == 0 or _VECTOR < period]  # heads are whole, too
+            fit = [d for d in fit if d == extent or d % _VECTOR == 0 or period > _VECTOR]  # heads are whole, too
         sizes = {min(fit, key=lambda d, size=size: abs(math.log(d / (size * period)))) for size in _SIZES}  # type: ignore[misc]
         choices.append(sorted({*sizes, fit[-1]}))
     yield from itertools.islice(itertools.product(*choices), _MOST_TILES)
