@@ -105,11 +105,11 @@ def lanes_in_memory(block: Block, write: Access, fmt: Format, lanes: int) -> Poi
 
 def reach(read: Access, fmt: Format, points: Points) -> int | None:
     """From the first to the last element that is read at ``points``; ``None`` where it can't be told."""
+    if not read.indices:  # one element
+        return 1
     reached = [index_at(index, points, with_floats=True) for index in read.indices]
     if any(values is None for values in reached):
         return None
-    if not reached:
-        return 1
     along = np.broadcast_arrays(*points.values(), *reached)[len(points) :]
     addresses = [_address(fmt, own) for own in zip(*(values.tolist() for values in along), strict=True)]
     return max(addresses) - min(addresses) + 1

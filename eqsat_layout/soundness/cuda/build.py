@@ -42,9 +42,12 @@ _HEADER: Final = RUNTIME / "device.h"
 _FAST_LINKERS: Final = ("gold", "lld")
 """A third of the time of the usual one."""
 
+_TOGETHER: Final = 16
+"""Texts of one library. It is kept, and loaded, for each of them: more would take more memory than time."""
+
 
 def built(texts: Sequence[str]) -> list[memoryview | bytes]:
-    """The library of each text. Texts that are not kept share one: starting the compiler takes as long as a kernel.
+    """The library of each text. Texts that are not kept share some: starting the compiler takes as long as a kernel.
 
     Raises :class:`TargetError` where there is no C++ compiler, :class:`SourceError` for text that is not C++.
     """
@@ -55,14 +58,22 @@ def built(texts: Sequence[str]) -> list[memoryview | bytes]:
         text: kept for text, key in keys.items() if (kept := store.get(key)) is not None
     }
     new = [text for text in keys if text not in found]
-    try:
-        made = dict.fromkeys(new, _library(program, new)) if new else {}
-    except SourceError:  # one of them alone may be at fault, or two have a name in common
-        made = {text: _library(program, [text]) for text in new}
-    for text, library in made.items():
-        store.put(keys[text], [library])
-    found |= made
+    for first in range(0, len(new), _TOGETHER):
+        made = _libraries(program, new[first : first + _TOGETHER])
+        for text, library in made.items():
+            store.put(keys[text], [library])
+        found |= made
     return [found[text] for text in texts]
+
+
+def _libraries(program: str, texts: Sequence[str]) -> dict[str, memoryview | bytes]:
+    """One for all of the texts; one for each, where they do not go together."""
+    try:
+        return dict.fromkeys(texts, _library(program, texts))
+    except SourceError:  # one of them alone may be at fault, or two have a name in common
+        if len(texts) == 1:
+            raise
+        return {text: _library(program, [text]) for text in texts}
 
 
 def _library(program: str, texts: Sequence[str]) -> bytes:

@@ -10,6 +10,7 @@ import pytest
 
 from eqsat_layout.errors import InputError, TargetError
 from eqsat_layout.soundness.cuda import KernelFault, Simulator, SourceError, build
+from eqsat_layout.system.store import LIMIT_VARIABLE
 
 
 def kernel(body: str) -> str:
@@ -136,3 +137,17 @@ def test_new_texts_are_compiled_together(monkeypatch: pytest.MonkeyPatch) -> Non
         Simulator.of_each([first + "\n", kernel("out[1] = 0;")])[1].launch("k", [out], (1,), (1,))
     with pytest.raises(SourceError, match=r"line 2: .*unheard"):
         Simulator.of_each([first + "\n\n", kernel("out[0] = unheard;")])
+
+
+def test_libraries_hold_a_few_texts_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each text keeps the library that it shares: the memory of all grew as the square of their number."""
+    made: list[int] = []
+
+    def library(_: str, texts: list[str]) -> bytes:
+        made.append(len(texts))
+        return b""
+
+    monkeypatch.setenv(LIMIT_VARIABLE, "0")
+    monkeypatch.setattr(build, "_library", library)
+    build.built([f"text {i}" for i in range(40)])
+    assert (sum(made), max(made)) == (40, 16)

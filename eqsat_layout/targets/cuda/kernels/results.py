@@ -96,7 +96,8 @@ class Results:
     def _value(self, batch: Any, row: Any, column: Any, lane: Any, total: Any, turn: int) -> Any:
         """The element whose sum is ``total``."""
         if str(total.ty.dtype) != self._sum_dtype:
-            total = tirx.Cast(self._sum_dtype, total)
+            is_wrapped = str(total.ty.dtype) == f"u{self._sum_dtype}"  # cast, TVM would take it for no less than 0
+            total = (tirx.reinterpret if is_wrapped else tirx.Cast)(self._sum_dtype, total)
         places = self._places(batch, row, column, lane)
         sums = self._product.sums
 
