@@ -161,7 +161,7 @@ class Engine:
                 steps = 1
                 continue
             if died:
-                return Stop(ruleset, died, self.at_work)
+                return Stop(ruleset, f"{died}, which a single step would take", self.at_work)
             ran = self._ran(command)
             self.history.append((_RUN, text))
             report = ran[0].report
@@ -228,7 +228,7 @@ class Engine:
             raise RuleError(f"{file}:{found['place']}: stops egglog: {found['said']}") from error
 
     def repeat(self, history: Iterable[LogEntry]) -> None:
-        """Does what another engine did, with other rules: no limits, because that one came to an end."""
+        """Does what another engine did, with other rules. Those may take far longer."""
         for what, text in history:
             if what == _RUN:
                 self._run(text)

@@ -114,9 +114,8 @@ class Budget:
         return self._megabytes - (used_megabytes() - self._memory)
 
     def died(self, is_late: bool) -> str:
-        """In words, why a rehearsal did not come to its end."""
-        limit = self._seconds_in_words if is_late else self._megabytes_in_words
-        return f"{limit}, which a single step would take"
+        """The limit that a rehearsal hit, in words."""
+        return self._seconds_in_words if is_late else self._megabytes_in_words
 
     @property
     def _seconds_in_words(self) -> str:

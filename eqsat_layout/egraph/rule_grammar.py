@@ -71,7 +71,7 @@ class _Checker:
         head = _head(form)
         reader = self._commands.get(head.text) if head is not None else None
         if reader is None:
-            raise self._refusal(form, head)
+            raise self._refusal(form, head, self._commands, "a declaration or a rule")
         reader(form)
 
     def _fail(self, form: Form) -> None:
@@ -160,7 +160,7 @@ class _Checker:
             return
         head = _head(part)
         if head is None or not (head.text in self.declared or head.text in COMPUTED or head.text in also):
-            raise self._refusal(part, head)
+            raise self._refusal(part, head, {*self.declared, *also}, "a declared name")
         columns, count = self.declared.get(head.text), len(part.parts) - 1
         if columns not in (None, count):
             raise self._error(part, f"{head.text!r} has {columns} columns, not {count}")
@@ -201,17 +201,19 @@ class _Checker:
 
     def _token(self, part: Part) -> str:
         if isinstance(part, Form):
-            raise self._refusal(part, _head(part))
+            raise self._refusal(part, _head(part), (), "a name or a literal")
         return part.text
 
-    def _refusal(self, form: Form, head: Token | None) -> RuleError:
+    def _refusal(self, form: Form, head: Token | None, known: Iterable[str], expected: str) -> RuleError:
+        """``known``: the names that are ``expected`` where the form stands."""
         if head is None:
             return self._error(form, "expected a form that starts with a name")
-        return self._error(
-            head,
-            f"a rule file may not use '{head.text[:40]}': it is neither declared nor a declaration or a rule; "
-            f"{did_you_mean(head.text[:40], {*self.declared, *self._commands})}".rstrip("; "),
-        )
+        name = head.text[:40]
+        said = f"a rule file may not use '{name}' here, where {expected} is expected"
+        near = (
+            "" if name in {*self._commands, *_ACTIONS} else did_you_mean(name, known)
+        )  # a word of egglog's is no slip
+        return self._error(head, f"{said}; {near}".rstrip("; "))
 
     def _error(self, part: Part, message: str) -> RuleError:
         return RuleError(f"{self.file}:{part.line}:{part.column}: {message}")

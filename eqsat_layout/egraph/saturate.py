@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from eqsat_layout.egraph.answers import RefusedFormat
 from eqsat_layout.egraph.derivations import Derivations
 from eqsat_layout.egraph.engine import Ending, Engine, LogEntry, Row, Tables
 from eqsat_layout.egraph.flows import Spokesman
-from eqsat_layout.egraph.limits import Budget, Limits, Stop
+from eqsat_layout.egraph.limits import Budget, Limits, Stop, rehearsed
 from eqsat_layout.egraph.making import Builder, Maker, TooManyError
 from eqsat_layout.egraph.names import Names
 from eqsat_layout.egraph.op_answers import OpAnswers
@@ -29,6 +29,7 @@ from eqsat_layout.errors import LayoutError, RuleError
 from eqsat_layout.graph.graph import Graph, Signature, TensorType
 from eqsat_layout.implementations.offers import Offers
 
+_T = TypeVar("_T")
 _SHOWN_RULES = 3
 
 
@@ -42,7 +43,7 @@ class Saturated:
 
     ``handle_of_ref``: by the numbers of the program's bindings. ``constants``: with their names. ``terms``: what made
     those that only rules made, each behind its operands. ``history``: how it came about, under the rules ``commands``.
-    ``experience``: what became of those that are the user's.
+    ``experience``: what became of those that are the user's. ``budget``: what a phase may take, with the same rules.
     """
 
     graph: Graph
@@ -61,18 +62,36 @@ class Saturated:
     history: Sequence[LogEntry]
     commands: Sequence[Command]
     experience: Experience
+    budget: Budget
 
     @property
     def handle_of_node(self) -> list[Any]:
         """The e-classes of the nodes of the graph."""
         return [self.handle_of_ref[i] for i in range(len(self.graph.nodes))]
 
-    def derivations(self) -> Derivations:
-        """Which rules are behind everything: all that was done is done again, by rules that write down what they do."""
+    def derived(self, question: Callable[[Derivations], _T]) -> _T | Stop:
+        """What ``question`` makes of the rules behind everything.
+
+        All that was done is done again, by rules that write down what they do. Rules of the user's are held to the
+        limits of a phase: where two terms meet in every way, all of these ways are written down.
+        """
         recording = recorded(self.commands)
         engine = Engine(recording.commands)
-        engine.repeat(self.history)
-        return Derivations(recording, engine.tables())
+        found: list[_T] = []
+
+        def ask() -> None:
+            engine.repeat(self.history)
+            found.append(question(Derivations(recording, engine.tables())))
+
+        if self.budget.is_guarded:
+            self.budget.start(0)
+            hit, answer = rehearsed(ask, lambda: found[0], self.budget)
+            if hit is not None:
+                return Stop("reasons", hit)
+            if answer is not None:
+                return answer  # type: ignore[no-any-return]
+        ask()
+        return found[0]
 
 
 def saturate(
@@ -184,6 +203,7 @@ class _Saturation:
             self._engine.history,
             self._commands,
             self._experience(tables),
+            self._budget,
         )
 
     def _experience(self, tables: Tables) -> Experience:

@@ -7,12 +7,13 @@ how it came to its formats, and what each step costs.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from eqsat_layout.egraph.derivations import Derivations, RunOp
+from eqsat_layout.egraph.limits import Stop
 from eqsat_layout.egraph.saturate import Saturated
 from eqsat_layout.extract.decode import Decoder, StorePlace
 from eqsat_layout.extract.selection import Selection
@@ -52,6 +53,7 @@ class Production:
 class RunReason:
     """How an op came to be run as it is: ``origin`` in words, the ``rules`` that led there, the modelled ``cost``.
 
+    In place of the rules stands why they are not known, where that took too long.
     ``others`` is how many other ways there were to make the same tensor, in this format or another.
     """
 
@@ -80,22 +82,15 @@ class Reasons:
 
     @cached_property
     def choices(self) -> tuple[RunReason, ...]:
-        """The ops of the plan, in its order. For their rules, all that was done is done again."""
+        """The ops of the plan, in its order."""
         saturated = self._selection.tensors.saturated
-        derivations = saturated.derivations()
-        classes = _classes(saturated, derivations)
         original = {n.signature for n in saturated.graph.nodes}
         found: list[RunReason] = []
-        for step in self._steps.steps:
-            if not isinstance(step, Run):
-                continue
-            alias_class, store, _ = self._places[step.store]
-            index = self._solution.made[alias_class, store]
-            kind, detail = self._selection.labels[alias_class][store][index]
+        behind: Mapping[int, tuple[str, ...]] = {} if isinstance(self._rules, Stop) else self._rules
+        for step in self._runs:
+            rules = behind.get(step.store, (self.unknown_rules,))
+            alias_class, store, index, (kind, detail) = self._way(step)
             variant = saturated.names.variants[detail[0]]
-            operands = tuple(classes[self._selection.tensors.handles[tensor]] for tensor, _ in detail[1])
-            op = RunOp(variant.signature, operands, variant.key, variant.result, self._from_outside(step))
-            rules = derivations.rules_behind(op)
             origin = variant.origin
             if step.signature not in original:
                 origin = f"part of an alternative, {origin}"
@@ -104,6 +99,39 @@ class Reasons:
             others = sum(map(len, self._selection.problem.classes[alias_class].nodes)) - 1
             found.append(RunReason(step, origin, rules, self._node(alias_class, store, index).cost, others))
         return tuple(found)
+
+    @property
+    def unknown_rules(self) -> str:
+        """Why ``choices`` do not tell rules, "" where they do."""
+        stop = self._rules
+        return f"not known, stopped by the limit of {stop.limit}" if isinstance(stop, Stop) else ""
+
+    @cached_property
+    def _rules(self) -> dict[int, tuple[str, ...]] | Stop:
+        """Those behind each op, by its store; or why they are not known."""
+        saturated = self._selection.tensors.saturated
+
+        def question(derivations: Derivations) -> dict[int, tuple[str, ...]]:
+            classes, found = _classes(saturated, derivations), {}
+            for step in self._runs:
+                _, _, _, (_, detail) = self._way(step)
+                variant = saturated.names.variants[detail[0]]
+                operands = tuple(classes[self._selection.tensors.handles[tensor]] for tensor, _ in detail[1])
+                op = RunOp(variant.signature, operands, variant.key, variant.result, self._from_outside(step))
+                found[step.store] = derivations.rules_behind(op)
+            return found
+
+        return saturated.derived(question)
+
+    @property
+    def _runs(self) -> list[Run]:
+        return [step for step in self._steps.steps if isinstance(step, Run)]
+
+    def _way(self, step: Run) -> tuple[int, int, int, tuple[str, Any]]:
+        """The alias class and store of its result, which of the ways to make that it is, and the label of that way."""
+        alias_class, store, _ = self._places[step.store]
+        index = self._solution.made[alias_class, store]
+        return alias_class, store, index, self._selection.labels[alias_class][store][index]
 
     def ways(self, store: int) -> list[Production]:
         """The ways there were to make what a step makes, the cheapest first, each in its format once."""

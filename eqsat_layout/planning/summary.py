@@ -85,6 +85,9 @@ def _gained_nothing(built: Built, search: Search, details: PlanDetails, said: Se
     if not rules or any(change.now == GONE for change in details.changes(built)):
         return
     regions = built.regions
+    if unknown := {region.reasons.unknown_rules for region in regions if region.is_taken} - {""}:
+        yield from (f"the rules behind the plan are {reason}" for reason in sorted(unknown))
+        return
     behind = {label for region in regions if region.is_taken for one in region.reasons.choices for label in one.rules}
     for rule in rules:
         matched = any(rule.key not in region.saturated.experience.unmatched for region in regions)

@@ -12,7 +12,7 @@ from tvm.relax import op
 
 import eqsat_layout
 from eqsat_layout.egraph.engine import Engine
-from eqsat_layout.egraph.limits import Limits
+from eqsat_layout.egraph.limits import Budget, Limits, Stop
 from eqsat_layout.egraph.recording import WHY, recorded
 from eqsat_layout.egraph.rules import Command, read_commands, rule_files
 from eqsat_layout.egraph.saturate import Saturated, saturate
@@ -55,8 +55,8 @@ def commands_of(*more: Path) -> list[Command]:
     return [command for path in rule_files(more) for command in read_commands(path)]
 
 
-def saturated(commands: list[Command], limits: Limits | None = None) -> Saturated:
-    imported = import_module(program(mixed, (1, 8, 8, 8)))
+def saturated(commands: list[Command], limits: Limits | None = None, body: Any = mixed) -> Saturated:
+    imported = import_module(program(body, (1, 8, 8, 8)))
     (graph,) = imported.graphs
     offers = make_offers(imported, target(), None, spoken_for=())
     return saturate(graph, imported.signatures, commands, offers=offers, limits=limits)
@@ -84,6 +84,14 @@ def test_rules_that_are_recorded_make_the_same_e_graph(tmp_path: Path, text: str
         assert rows[0] == rows[1]
     for name in ("want", "run", "Op", "same"):
         assert again.size(f"{WHY}{name}") == own.tables.size(name)  # each row has its first firing
+
+
+def test_what_rules_write_down_has_limits_too() -> None:
+    """Rules that were stopped after a minute were repeated for five more, to tell what came of them."""
+    own = saturated(commands_of(), body=lambda builder, x: builder.emit(op.nn.relu(x)))
+    assert own.derived(lambda derivations: 1) == 1
+    own.budget = Budget(Limits(megabytes=1), 0, is_guarded=True)
+    assert own.derived(lambda derivations: len(bytearray(1 << 28))) == Stop("reasons", "1 megabytes of memory")
 
 
 def test_the_rules_at_work_are_told_apart_although_their_texts_begin_alike(tmp_path: Path) -> None:

@@ -85,6 +85,25 @@ def test_a_rule_file_can_not_act(tmp_path: Path, command: str) -> None:
         load(written(tmp_path, "; a comment with (run 10) in it\n" + command))
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("(relation seen ((i64)))", "1:18: a rule file may not use 'i64' here, where a name or a literal is"),
+        ("(rule ((want y f)) ((let g (union y y))))", "may not use 'union' here, where a declared name is expected"),
+        (
+            "(relation mine (i64))\n(mine 3)",
+            "2:2: a rule file may not use 'mine' here, where a declaration or a rule",
+        ),
+    ],
+)
+def test_what_is_known_but_out_of_place_is_not_called_unknown(tmp_path: Path, text: str, said: str) -> None:
+    """``did you mean 'union'?`` was said of ``union``, and that ``i64`` was not declared."""
+    with pytest.raises(RuleError) as caught:
+        load(written(tmp_path, text))
+    assert said in str(caught.value)
+    assert "did you mean" not in str(caught.value)
+
+
 def test_missing_and_binary_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(RuleError, match=r"nowhere\.egg: can't read"):
         load(tmp_path / "nowhere.egg")
