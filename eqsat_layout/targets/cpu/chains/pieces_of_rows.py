@@ -17,10 +17,10 @@ from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.register_tiles import register_tile
 from eqsat_layout.targets.cpu.single.loops import in_vectors
 from eqsat_layout.targets.cpu.single.tile_loops import (
+    add_up_partial_results,
     axis_loops,
     extent_of,
     partial_results,
-    reduce_in_tile,
     split_tiles,
 )
 from eqsat_layout.targets.schedules import lookups
@@ -60,24 +60,16 @@ def add_up_pieces(sch: Any, pieces: Any, stage: Stage, machine: CpuMachine) -> N
     """
     makers = [block for block in lookups.get_producers(sch, pieces) if _is_only_for(sch, block, pieces)]
     spatial, reduced = axis_loops(sch, stage)
-    own = stage_of(sch, pieces)
-    local = own.within([1, *(extent_of(sch, loop) for loop in spatial)])
-    tile = register_tile(local, machine)
+    (piece,) = (loop for loop in reduced if extent_of(sch, loop) > 1)
+    extents = [extent_of(sch, loop) for loop in spatial]
+    tile = register_tile(stage_of(sch, pieces).within([1, *extents]), machine)
     if tile is None or tile.vector == 0:
         raise Refused("no vector axis")
-    results = replace(tile, vector=tile.vector - 1, sizes=tile.sizes[1:])
-    outer, inner, lane = split_tiles(sch, spatial, results, stage)
-    sch.reorder(*reduced, *outer, *inner, lane)
-    sch.vectorize(lane)
-    for loop in inner:
-        sch.unroll(loop)
-    sch.compute_at(pieces, outer[-1], preserve_unit_loops=True)
-    reduce_in_tile(sch, local, tile, machine)
-    (piece,) = (loop for loop in reduced if extent_of(sch, loop) > 1)
+    tile = replace(tile, vector=tile.vector - 1, sizes=tile.sizes[1:])  # of results
+    add_up_partial_results(sch, stage, pieces, piece, split_tiles(sch, spatial, tile, stage), tile, machine)
     for block in makers:
         sch.compute_at(block, piece, preserve_unit_loops=True)
         in_vectors(sch, lookups.get_loops(sch, block)[-1], machine.lanes(stage.write.element_bytes))
-    sch.decompose_reduction(stage.block, reduced[0])
 
 
 def _is_only_for(sch: Any, block: Any, reader: Any) -> bool:

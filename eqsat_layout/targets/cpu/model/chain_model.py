@@ -184,7 +184,8 @@ class ChainModel:
             if number not in chain.in_registers | chain.in_pieces
         )
         is_near = between <= _FILL * cache
-        own, far = (2 * between * where for where in (is_near / self._near, ~is_near / self._far))
+        own = np.where(is_near, 2 * between / self._near, 0)
+        far = np.where(is_near, 0, 2 * between / self._far)
         moved = self._written_bytes(chain.last) * _scatter(_written_region(chain.last, sizes), chain.last.write)
         for stage, links, extents in zip(chain.stages, chain.links, needed, strict=True):
             for link, region in zip(links, self._needs.of_loads(stage, extents), strict=True):

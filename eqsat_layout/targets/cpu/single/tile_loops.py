@@ -193,6 +193,27 @@ def partial_results(sch: Any, loop: Any, stage: Stage, axis: int | None = None) 
     return sch.rfactor(loop, len(stage.spatial) if axis is None else axis)
 
 
+def add_up_partial_results(
+    sch: Any,
+    stage: Stage,
+    part: Any,
+    piece: Any,
+    tiles: tuple[Sequence[Any], Sequence[Any], Any],
+    tile: RegisterTile,
+    machine: CpuMachine,
+) -> None:
+    """The loop ``piece`` outside of ``tiles`` (as :func:`split_tiles` gives them) of the stage's results: each register
+    tile of the block ``part``, whose first axis numbers the pieces, is added to them when it is done."""
+    outer, inner, lane = tiles
+    sch.reorder(piece, *outer, *inner, lane)
+    for loop in inner:
+        sch.unroll(loop)
+    sch.vectorize(lane)
+    sch.compute_at(part, outer[-1], preserve_unit_loops=True)
+    reduce_in_tile(sch, stage_of(sch, part), RegisterTile(tile.vector + 1, tile.lanes, (1, *tile.sizes)), machine)
+    sch.decompose_reduction(stage.block, piece)
+
+
 def _has_ties(block: Any) -> bool:
     """It keeps a result or takes another one by a condition that does not look at both: TOPI's argmax looks."""
     results = {region.source for region in block.writes}

@@ -11,11 +11,11 @@ from typing import Any
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.register_tiles import reduction_pieces, register_tile
-from eqsat_layout.targets.cpu.model.tile_cost import RegisterTile
 from eqsat_layout.targets.cpu.model.vectors import vector_lanes
 from eqsat_layout.targets.cpu.single.families.family import Family
 from eqsat_layout.targets.cpu.single.loops import in_vectors, parallel_pieces, parallel_tiles
 from eqsat_layout.targets.cpu.single.tile_loops import (
+    add_up_partial_results,
     axis_loops,
     extent_of,
     in_order_of_results,
@@ -27,7 +27,7 @@ from eqsat_layout.targets.cpu.single.tile_loops import (
     tile_reduction,
 )
 from eqsat_layout.targets.schedules.epilogues import is_in_place, is_relaid
-from eqsat_layout.targets.schedules.stages import Stage, stage_of
+from eqsat_layout.targets.schedules.stages import Stage
 
 
 def is_one_sum(stage: Stage) -> bool:
@@ -88,13 +88,7 @@ def _in_pieces(sch: Any, stage: Stage, epilogue: Stage | None, machine: CpuMachi
     if math.prod(extent_of(sch, loop) for loop in outer[:shared]) < machine.cores:
         raise Refused("too few panels")
     at = parallel_tiles(sch, outer[:shared], machine, stage.domain)
-    sch.reorder(piece, *outer[shared:], *inner, lane)
-    for loop in inner:
-        sch.unroll(loop)
-    sch.vectorize(lane)
-    sch.compute_at(part, outer[-1], preserve_unit_loops=True)
-    reduce_in_tile(sch, stage_of(sch, part), RegisterTile(tile.vector + 1, tile.lanes, (1, *tile.sizes)), machine)
-    sch.decompose_reduction(stage.block, piece)
+    add_up_partial_results(sch, stage, part, piece, (outer[shared:], inner, lane), tile, machine)
     if epilogue is not None:
         sch.reverse_compute_at(epilogue.block, at, preserve_unit_loops=True)
         in_vectors(sch, sch.get_loops(epilogue.block)[-1], machine.lanes(stage.write.element_bytes))
