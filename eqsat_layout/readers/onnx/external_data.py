@@ -31,7 +31,7 @@ def check_locations(model: Any, folder: Path) -> None:
     for location in locations(model):
         check_location(location, folder)
     for tensor in _messages(model):
-        said = {str(entry.key): str(entry.value) for entry in getattr(tensor, "external_data", ())}
+        said = _said_of(tensor)
         if not said:
             continue
         path = folder / said.get("location", "")
@@ -47,13 +47,18 @@ def check_locations(model: Any, folder: Path) -> None:
 
 def check_is_complete(model: Any) -> None:
     """:class:`EqsatError` for a model in memory without the tensors of its files: nobody knows where these are."""
-    for tensor in model.graph.initializer:
-        if tensor.data_location == tensor.EXTERNAL:
-            named = next((str(one.value) for one in tensor.external_data if one.key == "location"), "")
+    for tensor in _messages(model):
+        said = _said_of(tensor)
+        if said and tensor.data_location == tensor.EXTERNAL:
             raise EqsatError(
-                f"tensor {tensor.name!r} is in the file {named!r}, which was not loaded: give the path of the model, "
-                "or load it with onnx.load(path)"
+                f"tensor {tensor.name!r} is in the file {said.get('location', '')!r}, which was not loaded: give the "
+                "path of the model, or load it with onnx.load(path)"
             )
+
+
+def _said_of(message: Any) -> dict[str, str]:
+    """Where a tensor lies; nothing of one that the model holds, and of what is no tensor."""
+    return {str(entry.key): str(entry.value) for entry in getattr(message, "external_data", ())}
 
 
 def _count(name: str, key: str, text: str) -> int:

@@ -179,5 +179,10 @@ def test_tensors_in_a_file_that_is_not_there_or_was_not_loaded(tmp_path: Path) -
     with pytest.raises(EqsatError, match=r"tensor 'w' is in the file 'w\.bin', which was not loaded"):
         from_proto(onnx.load(path, load_external_data=False))
     (tmp_path / "w.bin").unlink()
+    elsewhere = onnx.TensorProto(name="v", dims=[4], data_type=1, data_location=onnx.TensorProto.EXTERNAL)
+    elsewhere.external_data.add(key="location", value="v.bin")
+    inner = model([node("Constant", [], ["w"], value=elsewhere), node("Add", ["x", "w"], ["y"])], {"x": [4]}, {})
+    with pytest.raises(EqsatError, match=r"tensor 'v' is in the file 'v\.bin', which was not loaded"):
+        from_proto(inner)
     with pytest.raises(EqsatError, match=r"its tensor 'w' is in 'w\.bin' beside it: there is no such file"):
         read_model(path)
