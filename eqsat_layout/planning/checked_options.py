@@ -24,7 +24,7 @@ _OBJECTIVES: Final = (TIME, TRAFFIC, COPIES)
 
 
 def check_rules(given: Any) -> list[Path | PythonRule]:
-    """The files and rules of ``given``; :class:`RuleError` if these are none, or a file can't be read."""
+    """The files and rules of ``given``; :class:`RuleError` if these are none."""
     if given is None:
         return []
     if isinstance(given, str | bytes | os.PathLike) or not isinstance(given, Iterable):
@@ -33,11 +33,14 @@ def check_rules(given: Any) -> list[Path | PythonRule]:
     for one in found:
         if not isinstance(one, str | os.PathLike | PythonRule):
             raise RuleError(f"rules must be a list of paths and of rules, got {one!r} among them")
-    sources = [one if isinstance(one, PythonRule) else Path(one) for one in found]
-    for one in sources:
+    return [one if isinstance(one, PythonRule) else Path(one) for one in found]
+
+
+def check_rule_files(given: Any) -> None:
+    """:class:`RuleError` if ``given`` are no rules, or a file of them can't be read."""
+    for one in check_rules(given):
         if isinstance(one, Path):
             text_of(one)
-    return sources
 
 
 def check_time_limit(given: Any) -> float | None:

@@ -100,8 +100,8 @@ def check_options(options: Mapping[str, Any]) -> None:
         if not isinstance(value := options.get(name), bool | None):
             raise EqsatError(f"{name} must be True or False, got {value!r}")
     if isinstance(options.get("rules"), list | tuple):  # an iterator is read once, by whoever plans
-        from eqsat_layout.planning.checked_options import check_rules  # which knows rules written in Python
+        from eqsat_layout.planning.checked_options import check_rule_files  # which knows rules written in Python
 
-        check_rules(options["rules"])
+        check_rule_files(options["rules"])
     if not isinstance(notes := options.get("notes"), list | None):
         raise EqsatError(f"notes must be a list, got {notes!r}")

@@ -105,7 +105,8 @@ def search_of(
         program = import_module(mod, desired, callbacks, target.memories)
         _check_memories(program, target)
         spoken = user_flows(callbacks, program.signatures)
-    empty = [path for path in rules if isinstance(path, Path) and all(one.file != str(path) for one in commands)]
+    files = {command.file for command in commands}
+    empty = [path for path in rules if isinstance(path, Path) and str(path) not in files]
     program.notes += [f"{path}: there is no rule in it" for path in empty if not left_out]
     program.notes += [*lint_notes(commands), *spoken.notes, *unmet_desires(desired, program)]
     with clock.stage("candidates"):
