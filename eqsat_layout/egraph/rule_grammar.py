@@ -210,9 +210,8 @@ class _Checker:
             return self._error(form, "expected a form that starts with a name")
         name = head.text[:40]
         said = f"a rule file may not use '{name}' here, where {expected} is expected"
-        near = (
-            "" if name in {*self._commands, *_ACTIONS} else did_you_mean(name, known)
-        )  # a word of egglog's is no slip
+        is_of_egglog = name in {*self._commands, *_ACTIONS}  # no slip
+        near = "" if is_of_egglog else did_you_mean(name, known)
         return self._error(head, f"{said}; {near}".rstrip("; "))
 
     def _error(self, part: Part, message: str) -> RuleError:

@@ -87,7 +87,7 @@ def values_at(value: Value, points: Points, *, with_floats: bool = False) -> Any
     if value.op == "Cast":
         if _widens(value):
             return args[0]
-        return np.asarray(args[0]).astype(_DOUBLES.get(value.dtype[:3])) if with_floats else None
+        return np.asarray(args[0]).astype(np.int64 if "int" in value.dtype else np.float64) if with_floats else None
     function = _NUMPY.get(value.op) or (ROUNDED.get(value.op.rpartition(".")[2]) if with_floats else None)
     if function is None:
         return None
@@ -108,9 +108,6 @@ def index_at(index: Index, points: Points, *, with_floats: bool = False) -> Any:
 
 def _float_of(literal: str, with_floats: bool) -> Any:
     return np.float64(float.fromhex(literal)) if with_floats else None
-
-
-_DOUBLES = {"int": np.int64, "flo": np.float64}
 
 
 def _widens(cast: Value) -> bool:

@@ -151,7 +151,7 @@ class ReducedClass:
 
     def _by_one_store(self, makeable: Sequence[int], demand: int) -> list[Option]:
         """For each demand of operands the best store and node that supply ``demand`` alone, if any do."""
-        table = self._table = self._table or NodeTable.of(self.ways)
+        table = self._nodes()
         if not makeable or not table.bits:
             return []
         conversions = np.array([self.covered((m,), demand)[0] for m in makeable])
@@ -164,10 +164,14 @@ class ReducedClass:
             found.append((float(least[place]), table.bits[place], ((m, int(table.indices[m, place])),)))
         return found
 
+    def _nodes(self) -> NodeTable:
+        if self._table is None:
+            self._table = NodeTable.of(self.ways)
+        return self._table
+
     def _of_same_operands(self, made: Sequence[int], conversions: float) -> list[Option]:
         """Ways to make all of these stores whose nodes demand the same of the operands."""
-        table = self._table
-        assert table is not None
+        table = self._nodes()
         costs = table.costs[[*made]].sum(axis=0) + conversions
         return [
             (float(costs[place]), table.bits[place], tuple((m, int(table.indices[m, place])) for m in made))
