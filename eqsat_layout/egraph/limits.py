@@ -6,6 +6,7 @@ finds out in a child process whether a slice comes to an end at all.
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import pickle
@@ -193,10 +194,11 @@ def _be_the_copy(
         for limit, former in before:
             resource.setrlimit(limit, former)
         found = pickle.dumps(outcome())
-    except MemoryError:
-        ended = b""
-    except BaseException:  # it ended within its memory: the parent meets the same, and says what it is
-        found = b""
+    except (
+        BaseException
+    ) as error:  # one of its own ended it within its memory: the parent meets it, and says what it is
+        is_out_of_memory = isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM
+        ended, found = b"" if is_out_of_memory else b"1", b""
     finally:
         with open(writing, "wb") as pipe:
             pipe.write(ended + found)
