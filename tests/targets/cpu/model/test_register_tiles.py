@@ -10,6 +10,7 @@ from targets.machines import AVX2, AVX512, HALVES, NEON, with_small_caches
 from tvm import te
 
 from eqsat_layout.targets.cpu.model.register_tiles import (
+    any_tile_cycles,
     joined_tile,
     lane_tile,
     reduction_pieces,
@@ -53,6 +54,23 @@ def test_three_pixels_by_two_blocks(stage):
     assert tile is not None
     assert (tile.first, tile.last, tile.size) == (2, 4, 3)
     assert tile_cycles(stage, AVX2, joined=True) < 0.95 * tile_cycles(stage, AVX2)
+
+
+def test_a_tile_holds_both_vectors_of_rows_that_a_vector_does_not_divide():
+    """21 channels were three vectors of 7: 4x256->21, 5x5 by 2 of 37x37, took a third longer (Xeon)."""
+    data, weights = te.placeholder((4, 41, 41, 256), name="data"), te.placeholder((5, 5, 256, 21), name="weights")
+    y, x, c = (te.reduce_axis((0, extent)) for extent in (5, 5, 256))
+
+    def one(image, row, column, channel):
+        return te.sum(data[image, row * 2 + y, column * 2 + x, c] * weights[y, x, c, channel], (y, x, c))
+
+    product = te.compute((4, 19, 19, 21), one)
+    sch = new_schedule(te.create_prim_func([data, weights, product]))
+    (stage,) = stages_of(sch)
+    vectors = any_tile_cycles(stage, AVX512) * AVX512.fma_units * 21
+    assert 2 < vectors < 2.8, "as if there were three"
+    *pixels, pieces, _ = register_tile(stages_of(join_tiles(sch, AVX512))[0], AVX512).sizes
+    assert (pieces, math.prod(pixels)) == (2, 13)
 
 
 def test_blocks_whose_weights_overflow_l2_are_done_one_at_a_time():
