@@ -37,6 +37,8 @@ class CpuMachine:
     hyperthread of a core, the code and the stack have their part, and a virtual machine does not say whether there is
     another hyperthread. On a Xeon with 2 MiB of L2, all ten networks of the bench took 0.4 to 4 % longer when schedules
     counted on 2 MiB instead of 1. So models of schedules read the working set; the size only bounds it from above.
+    ``last_level_working_set``: the largest tensor that one kernel finds in the last level when another has written it
+    (of the 260 MiB that a Xeon shares among virtual machines, 16 to 32).
 
     ``clock``: cycles a second under vector load. Each cycle, ``fma_units`` fused multiply-adds of vectors start, whose
     results are there ``fma_latency`` cycles later, beside ``loads_per_cycle`` and ``stores_per_cycle`` of vectors, of
@@ -66,6 +68,7 @@ class CpuMachine:
     l2_bytes: int = 512 << 10
     l2_working_set: int = 512 << 10
     last_level_bytes: int = 32 << 20
+    last_level_working_set: int = 16 << 20
     clock: float = 3.0e9
     fma_units: int = 2
     fma_latency: int = 4
@@ -176,13 +179,15 @@ def machine_of(target: tvm.target.Target, measured: Mapping[str, float] | None =
 def with_caches(machine: CpuMachine, sizes: Mapping[int, int]) -> CpuMachine:
     """``machine`` with caches of such ``sizes``, in bytes by level. Working sets grow with none, but fit all."""
     l1, l2 = sizes.get(1, machine.l1_bytes), sizes.get(2, machine.l2_bytes)
+    last = max(sizes.values(), default=machine.last_level_bytes)
     return replace(
         machine,
         l1_bytes=l1,
         l1_working_set=min(machine.l1_working_set, l1),
         l2_bytes=l2,
         l2_working_set=min(machine.l2_working_set, l2),
-        last_level_bytes=max(sizes.values(), default=machine.last_level_bytes),
+        last_level_bytes=last,
+        last_level_working_set=min(machine.last_level_working_set, last // 2),
     )
 
 

@@ -20,7 +20,7 @@ from eqsat_layout.targets.cpu.model.register_tiles import register_tile
 from eqsat_layout.targets.cpu.model.row_lanes import row_lanes
 from eqsat_layout.targets.cpu.single.loops import in_vectors
 from eqsat_layout.targets.cpu.single.pads import breaks_vectors, fill_and_copy
-from eqsat_layout.targets.cpu.single.tile_loops import extent_of, reduce_in_tile, split_tiles
+from eqsat_layout.targets.cpu.single.tile_loops import extent_of, in_order_of_results, reduce_in_tile, split_tiles
 from eqsat_layout.targets.schedules import lookups
 from eqsat_layout.targets.schedules.epilogues import epilogue_of, is_in_place
 from eqsat_layout.targets.schedules.stages import Stage, stage_of, stages_of
@@ -144,6 +144,8 @@ def _reduction(sch: Any, stage: Stage, out: Any, loops: Sequence[Any] | None, ma
     if not stage_of(sch, out).is_costly:
         for loop in inner:
             sch.unroll(loop)
+    outer = in_order_of_results(sch, outer, tile, local, machine)
+    sch.reorder(*outer, *inner, lane)
     sch.compute_at(stage.block, outer[-1], preserve_unit_loops=True)
     reduce_in_tile(sch, local, tile, machine)
 

@@ -82,16 +82,23 @@ class ChainModel:
         self._needs = TileNeeds()
 
     def apart(self, chain: Chain) -> float:
-        """Nanoseconds of the stages one after the other, each as a loop of its own."""
+        """Nanoseconds of the stages one after the other, each as a loop of its own with what it gets in registers."""
         total = 0.0
+        kept: dict[int, tuple[float, float]] = {}  # cycles and bytes by the number of a stage that stays in registers
         for number, (stage, links) in enumerate(zip(chain.stages, chain.links, strict=True)):
             cycles = self._cycles_of(stage, full_extents(stage), joined=True)
             if cycles is None:
                 return math.inf
-            moved = 0.0 if number in chain.in_registers else self._written_bytes(stage)
-            moved += sum(_all_bytes(link.access) for link in links if link.source not in chain.in_registers)
-            launch = 0.0 if number in chain.epilogues else self._launch
-            total += overlapped(cycles / self._ghz / self._machine.cores, moved / self._memory) + launch
+            moved = sum(_all_bytes(link.access) for link in links if link.source not in chain.in_registers)
+            for source in {link.source for link in links} & kept.keys():
+                before, beside = kept.pop(source)
+                cycles, moved = cycles + before, moved + beside
+            if number in chain.in_registers:
+                kept[number] = cycles, moved
+            else:
+                moved += self._written_bytes(stage)
+                total += overlapped(cycles / self._ghz / self._machine.cores, moved / self._memory)
+            total += 0.0 if number in chain.epilogues else self._launch
         return total
 
     def one_operation(self, stage: Stage) -> float:
@@ -218,7 +225,7 @@ class ChainModel:
     def _written_bytes(self, stage: Stage) -> int:
         """Bytes that go to or from memory: a line that has left the last-level cache is read before it is written."""
         size = bytes_of(stage)
-        return size if size <= self._machine.last_level_bytes // 2 else 2 * size
+        return size if size <= self._machine.last_level_working_set else 2 * size
 
     def _cycles_of(self, stage: Stage, extents: Extents, *, joined: bool = False) -> float | None:
         """Cycles of one core for so many elements of a stage, from L1."""

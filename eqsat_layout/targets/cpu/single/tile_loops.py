@@ -61,7 +61,8 @@ def in_order_of_results(
     held = [place for place in moving if ranks[order[place]] == _SHARING - 1]
     if not held or ranks[order[moving[-1]]] != _SHARING or None in stage.write.shape:
         return loops
-    if stage.write.buffer_bytes < _RUN_SHARE * machine.l2_working_set:  # they stay in the caches in any order
+    made = math.prod(extent_of(sch, loop) for loop in outer) * tile.lanes * math.prod(tile.sizes)
+    if made * stage.write.element_bytes < _RUN_SHARE * machine.l2_working_set:  # they stay in the caches in any order
         return loops
     steps = [_step_of_results(stage, tile, position) for position in order]
     run = steps[held[-1]] * stage.write.element_bytes
