@@ -22,7 +22,7 @@ from eqsat_layout.cost.kernel_key import copy_key, kernel_key
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.graph.public_names import without_public_name
-from eqsat_layout.maps import Format
+from eqsat_layout.maps import Format, Formats
 from eqsat_layout.tir.flow import Flow, complete
 from eqsat_layout.tir.layout_rewrite import LayoutRewrite
 from eqsat_layout.tir.rewrite import relayout
@@ -88,9 +88,7 @@ class MeasurableKernel:
         return _measured(self.name, self.program(), runner)
 
 
-def op_kernel(
-    signature: Signature, operands: Sequence[Format | None] = (), results: Sequence[Format | None] = ()
-) -> MeasurableKernel | None:
+def op_kernel(signature: Signature, operands: Formats = (), results: Formats = ()) -> MeasurableKernel | None:
     """An op in formats, as written where there are none.
 
     ``None`` for what has no one time or is no kernel: what is not understood, symbolic sizes, objects, pure views.
@@ -136,7 +134,7 @@ def record_of(kernel: MeasurableKernel, timing: Timing, runner: KernelRunner) ->
     return Measured(name, kernel.key, timing.seconds, timing.spread, timing.runs, version, now())
 
 
-def _of_op(signature: Signature, operands: Sequence[Format | None], results: Sequence[Format | None]) -> KernelProgram:
+def _of_op(signature: Signature, operands: Formats, results: Formats) -> KernelProgram:
     computation = signature.computation
     assert computation is not None, "what has a key is understood"
     func = signature.func
