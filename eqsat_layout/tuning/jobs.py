@@ -19,8 +19,6 @@ from eqsat_layout.planning.plan_space import PlanSpace
 from eqsat_layout.report.layout_names import LayoutNames
 from eqsat_layout.tuning.measure import MeasurableKernel, copy_kernel, op_kernel
 
-Formats = Formats
-
 
 @dataclass(frozen=True)
 class Job:

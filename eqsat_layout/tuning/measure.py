@@ -19,11 +19,10 @@ from tvm import relax
 
 from eqsat_layout.cost.database import KernelKey, Measured, now
 from eqsat_layout.cost.kernel_key import copy_key, kernel_key
-from eqsat_layout.errors import EqsatError
 from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.graph.public_names import without_public_name
 from eqsat_layout.maps import Format, Formats
-from eqsat_layout.tir.flow import Flow, complete
+from eqsat_layout.tir.flow import complete
 from eqsat_layout.tir.layout_rewrite import LayoutRewrite
 from eqsat_layout.tir.rewrite import relayout
 from eqsat_layout.tir.rewrite_form import write_primfunc
@@ -113,19 +112,6 @@ def copy_kernel(tensor: TensorType, source: Format, target_format: Format) -> Me
         return KernelProgram(func, [_buffer(tensor, source)], [_physical(tensor, target_format)])
 
     return MeasurableKernel(key, name, program)
-
-
-def measure_kernel(signature: Signature, flow: Flow | None, runner: KernelRunner) -> Timing:
-    """One run of an op in the formats of ``flow``, as written where that is ``None``; operands in memory, not in cache.
-
-    :class:`EqsatError` for an op that is not understood, has symbolic sizes or can't be built.
-    """
-    if signature.computation is None or signature.func is None:
-        raise EqsatError(f"{signature.name}: can't be measured, its TIR is not understood")
-    operands, results = signature.as_written if flow is None else (flow.operands, flow.results)
-    if kernel_key(signature.computation, operands, results) is None:
-        raise EqsatError(f"{signature.name}: can't be measured, it has symbolic sizes")
-    return _measured(signature.name, _of_op(signature, operands, results), runner)
 
 
 def record_of(kernel: MeasurableKernel, timing: Timing, runner: KernelRunner) -> Measured:

@@ -15,7 +15,7 @@ from tvm.relax import op
 
 import eqsat_layout
 from eqsat_layout.egraph.engine import Engine
-from eqsat_layout.egraph.rules import read_commands, rule_files
+from eqsat_layout.egraph.rules import read_all, rule_files
 
 Step = Callable[[Any], Any]
 
@@ -73,6 +73,6 @@ def test_chains_of_rewrites(steps: tuple[Step, ...], after: bool) -> None:
 
 def test_facts_keep_names_that_hold_separators() -> None:
     names = ["plain", "tab\there", "two\nlines", 'quotes " and \\t backslash', "\\", "é (a b) ; c", "cr\r", "\x0b\x0c"]
-    engine = Engine([command for file in rule_files() for command in read_commands(file)])
+    engine = Engine(read_all(rule_files()))
     engine.load({"is": [(name, "x") for name in names]})
     assert sorted(engine.tables().rows("is")) == sorted((name, "x") for name in names)
