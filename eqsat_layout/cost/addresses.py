@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat_layout.maps import Format
+from eqsat_layout.maps import Format, Formats
 from eqsat_layout.tir.affine import Affine
 from eqsat_layout.tir.computation import Access, Block, Computation, Opaque, assumed_size
 from eqsat_layout.tir.index_values import Points, index_at, values_at
@@ -155,9 +155,7 @@ def slides(read: Access, variable: int) -> bool:
     return any(isinstance(index, Affine) and len(index.iters) > 1 and variable in index.iters for index in read.indices)
 
 
-def slides_along_vectors(
-    computation: Computation, operands: Sequence[Format | None], results: Sequence[Format | None]
-) -> bool:
+def slides_along_vectors(computation: Computation, operands: Formats, results: Formats) -> bool:
     """Some window of a contraction moves along what is contiguous, in an operand or the result, as far as their formats
     are known: vectors at a border are partly in the padding."""
     formats = dict(zip(computation.operands, operands, strict=True))

@@ -5,13 +5,13 @@ In: a cost model, and sizes by the names of symbols. Out: a cost model that asks
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 from eqsat_layout.cost.model import CostModel
 from eqsat_layout.errors import LayoutError
 from eqsat_layout.graph.graph import Signature, TensorType
-from eqsat_layout.maps import Format, IndexMap
+from eqsat_layout.maps import Format, Formats, IndexMap
 from eqsat_layout.tir.extents import symbols_in
 from eqsat_layout.tir.sized import sized, sized_extent
 
@@ -24,14 +24,7 @@ class AssumedSizes:
         self._ops: dict[str, Signature] = {}
         self._formats: dict[Format, Format] = {}
 
-    def run(
-        self,
-        op: Signature,
-        operands: Sequence[Format | None],
-        results: Sequence[Format | None],
-        *,
-        fused: frozenset[int] = frozenset(),
-    ) -> float:
+    def run(self, op: Signature, operands: Formats, results: Formats, *, fused: frozenset[int] = frozenset()) -> float:
         """As the model says of the op of those sizes; of one that has none then, as it says of the op itself."""
         try:
             own = self._op(op)
@@ -57,7 +50,7 @@ class AssumedSizes:
     def _type(self, tensor: TensorType) -> TensorType:
         return replace(tensor, shape=tuple(sized_extent(extent, self._sizes) for extent in tensor.shape))
 
-    def _of_all(self, formats: Sequence[Format | None]) -> list[Format | None]:
+    def _of_all(self, formats: Formats) -> list[Format | None]:
         return [fmt and self._format(fmt) for fmt in formats]
 
     def _format(self, fmt: Format) -> Format:

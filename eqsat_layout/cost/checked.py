@@ -6,14 +6,13 @@ In: any object with the methods of :class:`CostModel`. Out: one whose every answ
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from eqsat_layout.errors import CostError
 from eqsat_layout.graph.graph import Signature, TensorType
-from eqsat_layout.maps import Format
+from eqsat_layout.maps import Format, Formats
 
 
 def checked_cost_model(model: Any) -> CheckedCosts:
@@ -30,14 +29,7 @@ class CheckedCosts:
     def __init__(self, model: Any):
         self._model = model
 
-    def run(
-        self,
-        op: Signature,
-        operands: Sequence[Format | None],
-        results: Sequence[Format | None],
-        *,
-        fused: frozenset[int] = frozenset(),
-    ) -> float:
+    def run(self, op: Signature, operands: Formats, results: Formats, *, fused: frozenset[int] = frozenset()) -> float:
         """As the model says."""
         return self._asked(f"run of {op.name}", "run", op, operands, results, fused=fused)
 

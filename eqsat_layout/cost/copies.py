@@ -5,13 +5,12 @@ In: a cost model in seconds. Out: :class:`FewestCopies`, under which the plan th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from eqsat_layout.cost.model import CostModel
 from eqsat_layout.graph.graph import Signature, TensorType
-from eqsat_layout.maps import Format
+from eqsat_layout.maps import Format, Formats
 
 COPY: Final = 1.0
 """Seconds that a copy counts, which is more than any program saves by one."""
@@ -27,14 +26,7 @@ class FewestCopies:
 
     time: CostModel
 
-    def run(
-        self,
-        op: Signature,
-        operands: Sequence[Format | None],
-        results: Sequence[Format | None],
-        *,
-        fused: frozenset[int] = frozenset(),
-    ) -> float:
+    def run(self, op: Signature, operands: Formats, results: Formats, *, fused: frozenset[int] = frozenset()) -> float:
         """Its seconds."""
         return self.time.run(op, operands, results, fused=fused)
 

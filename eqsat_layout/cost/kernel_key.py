@@ -7,12 +7,12 @@ which a program was read are not in it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
 from eqsat_layout.cost.database import KernelKey
 from eqsat_layout.graph.graph import TensorType
-from eqsat_layout.maps import Format
+from eqsat_layout.maps import Format, Formats
 from eqsat_layout.tir.affine import Affine
 from eqsat_layout.tir.computation import Access, Computation, Index, Value
 
@@ -20,15 +20,13 @@ COPY: Final = "copy"
 """What copies compute, from one format to another."""
 
 
-def kernel_key(
-    computation: Computation, operands: Sequence[Format | None], results: Sequence[Format | None]
-) -> KernelKey | None:
+def kernel_key(computation: Computation, operands: Formats, results: Formats) -> KernelKey | None:
     """The key; ``None`` for a kernel of symbolic sizes, which has no one time, and for operands that are no tensors."""
     digest = computation_digest(computation)
     return None if digest is None else kernel_key_of(digest, operands, results)
 
 
-def kernel_key_of(digest: str, operands: Sequence[Format | None], results: Sequence[Format | None]) -> KernelKey | None:
+def kernel_key_of(digest: str, operands: Formats, results: Formats) -> KernelKey | None:
     """The key of a computation whose digest is known."""
     keys = tuple(f.key for f in (*operands, *results) if f is not None)
     return KernelKey(digest, keys) if len(keys) == len(operands) + len(results) else None

@@ -14,7 +14,7 @@ from eqsat_layout.cost.kernel_key import COPY, computation_digest, copy_key, ker
 from eqsat_layout.cost.model import CostModel
 from eqsat_layout.errors import LayoutError
 from eqsat_layout.graph.graph import Signature, TensorType
-from eqsat_layout.maps import Format
+from eqsat_layout.maps import Format, Formats
 
 _Known = Mapping[FormatKeys, Measured]
 _NOTHING: Final[_Known] = {}
@@ -48,14 +48,7 @@ class MeasuredCosts:
         self._copy_scale = _median(copies) or self._scale
         self._scales = {kind: _median(found) or self._scale for kind, found in ratios.items()}
 
-    def run(
-        self,
-        op: Signature,
-        operands: Sequence[Format | None],
-        results: Sequence[Format | None],
-        *,
-        fused: frozenset[int] = frozenset(),
-    ) -> float:
+    def run(self, op: Signature, operands: Formats, results: Formats, *, fused: frozenset[int] = frozenset()) -> float:
         """As measured, less what fusion saves; else as modelled and scaled."""
 
         def modelled(inside: frozenset[int]) -> float:

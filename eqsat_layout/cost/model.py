@@ -6,13 +6,12 @@ In: an op's signature and the formats it reads and writes. Out: modelled seconds
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from eqsat_layout.cost.vectorise import SLIDING, Heaviest, heaviest, padded_work, touched_share
 from eqsat_layout.graph.graph import Signature, TensorType
-from eqsat_layout.maps import Format, element_bits
+from eqsat_layout.maps import Format, Formats, element_bits
 
 
 class CostModel(Protocol):
@@ -21,14 +20,7 @@ class CostModel(Protocol):
     ``fused`` is what a neighbour saves: kernels that TVM fuses pass a tensor on in registers.
     """
 
-    def run(
-        self,
-        op: Signature,
-        operands: Sequence[Format | None],
-        results: Sequence[Format | None],
-        *,
-        fused: frozenset[int] = frozenset(),
-    ) -> float:
+    def run(self, op: Signature, operands: Formats, results: Formats, *, fused: frozenset[int] = frozenset()) -> float:
         """One run of ``op`` reading and writing these formats (None for what is no tensor).
 
         ``fused`` numbers the operands that come in registers; :data:`RESULT` among them: the result stays in some.
@@ -105,14 +97,7 @@ class Roofline:
     word: int = 1
     tile_row: int = 0
 
-    def run(
-        self,
-        op: Signature,
-        operands: Sequence[Format | None],
-        results: Sequence[Format | None],
-        *,
-        fused: frozenset[int] = frozenset(),
-    ) -> float:
+    def run(self, op: Signature, operands: Formats, results: Formats, *, fused: frozenset[int] = frozenset()) -> float:
         """Every operand is read once and every result written once, at the speed that the innermost axis allows."""
         if op.parts:
             return 0.0
@@ -150,19 +135,13 @@ class Roofline:
         """How many times as long as from the cache it takes to read or write a tensor of so many bytes."""
         return self.uncached if size > self.cached else 1.0
 
-    def _stalls(self, op: Signature, heavy: Heaviest | None, formats: Sequence[Format | None]) -> float:
+    def _stalls(self, op: Signature, heavy: Heaviest | None, formats: Formats) -> float:
         waiting = heavy.stalling_operands if heavy is not None else frozenset[int]()
         pairs = [(op.operands[i], formats[i]) for i in waiting]
         strips = sum(self._bytes(ty, fmt) for ty, fmt in pairs if ty is not None and fmt is not None)
         return _STRIPS * strips / self.bandwidth
 
-    def _arithmetic(
-        self,
-        op: Signature,
-        heavy: Heaviest | None,
-        operands: Sequence[Format | None],
-        results: Sequence[Format | None],
-    ) -> float:
+    def _arithmetic(self, op: Signature, heavy: Heaviest | None, operands: Formats, results: Formats) -> float:
         computation = op.computation
         if computation is None:
             return 0.0

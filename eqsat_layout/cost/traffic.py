@@ -5,13 +5,12 @@ In: a cost model in seconds. Out: :class:`TrafficCosts`, under which the plan th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from eqsat_layout.cost.model import RESULT, CostModel, dtype_bytes, touched_bytes
 from eqsat_layout.graph.graph import Signature, TensorType
-from eqsat_layout.maps import Format
+from eqsat_layout.maps import Format, Formats
 from eqsat_layout.tir.computation import SYMBOL_SIZE
 
 _TIES: Final = 1e-6
@@ -29,14 +28,7 @@ class TrafficCosts:
     time: CostModel
     bandwidth: float
 
-    def run(
-        self,
-        op: Signature,
-        operands: Sequence[Format | None],
-        results: Sequence[Format | None],
-        *,
-        fused: frozenset[int] = frozenset(),
-    ) -> float:
+    def run(self, op: Signature, operands: Formats, results: Formats, *, fused: frozenset[int] = frozenset()) -> float:
         """What comes in registers, or stays there, does not count."""
         moved = 0.0 if op.parts else self.moved(op, operands, results, fused)
         return moved / self.bandwidth + _TIES * self.time.run(op, operands, results, fused=fused)
@@ -54,9 +46,7 @@ class TrafficCosts:
         """Who reads a copy counts it."""
         return _TIES * self.time.constant(tensor, fmt)
 
-    def moved(
-        self, op: Signature, operands: Sequence[Format | None], results: Sequence[Format | None], fused: frozenset[int]
-    ) -> float:
+    def moved(self, op: Signature, operands: Formats, results: Formats, fused: frozenset[int]) -> float:
         """Bytes of one run."""
         formats = [None if i in fused else fmt for i, fmt in enumerate(operands)]
         formats += [None if RESULT in fused else fmt for fmt in results]

@@ -23,7 +23,7 @@ from eqsat_layout.cost.addresses import (
     slides,
     variables_of,
 )
-from eqsat_layout.maps import Format
+from eqsat_layout.maps import Format, Formats
 from eqsat_layout.tir.affine import Affine
 from eqsat_layout.tir.computation import SYMBOL_SIZE, Access, Block, Computation, assumed_size
 from eqsat_layout.tir.flow import complete
@@ -284,11 +284,7 @@ class Heaviest:
 
 
 def heaviest(
-    computation: Computation,
-    operands: Sequence[Format | None],
-    results: Sequence[Format | None],
-    word: int = 1,
-    tile_row: int = 0,
+    computation: Computation, operands: Formats, results: Formats, word: int = 1, tile_row: int = 0
 ) -> Heaviest | None:
     """The block of ``computation`` that has the most iterations, of copies the one that writes the result.
 
@@ -315,7 +311,7 @@ def heaviest(
     return Heaviest(block, tuple(computation.operands), tuple(known), is_known, step, written, own, tile_row)
 
 
-def padded_work(computation: Computation, operands: Sequence[Format | None], results: Sequence[Format | None]) -> float:
+def padded_work(computation: Computation, operands: Formats, results: Formats) -> float:
     """How many times the arithmetic grows because kernels run through the padding of these formats (>= 1)."""
     buffers = (*computation.operands, *computation.results)
     ratios = [

@@ -32,7 +32,10 @@ _MOST_MET = 8
 """Formats from each side that meet at an op within an alternative graph."""
 
 _MANY_OPERANDS = 4
-"""From here on a flow that one operand gave answers for the others too: a wide concat would ask for each of them."""
+"""From here on a flow that one operand gave answers for the others too: a wide concat would ask for each of them.
+
+So it does for several results: each is wanted in the format that a flow from one of them gives it.
+"""
 
 
 @dataclass(frozen=True)
@@ -89,7 +92,8 @@ class Answers(PartAnswers):
         self._runnable: dict[str, bool] = {}
         self._max_formats = max_formats
         self._formats_of_shape: dict[tuple[Any, ...], set[str]] = {}
-        self._reads: dict[tuple[str, int, str], list[tuple[str, list[AnswerRow]]]] = {}
+        self._known: dict[tuple[str, int, str], list[tuple[str, list[AnswerRow]]]] = {}
+        """By op, operand or (after them) result and its format: what flows that are known say of it."""
         self._flat: dict[tuple[str, int | None, int | None, str], tuple[Flow, ...]] = {}
         self.refused = 0
         self.refusals: list[RefusedFormat] = []
@@ -226,8 +230,9 @@ class Answers(PartAnswers):
         fmt = self._names.formats.get(name)
         if fmt is None or fmt.is_row_major or signature.parts or fmt == _frozen_format(signature, result, operand):
             return []
-        if operand is not None and (signature.key, operand, name) in self._reads:
-            return self._reads[signature.key, operand, name]
+        number = len(signature.operands) + (result or 0) if operand is None else operand
+        if (signature.key, number, name) in self._known:
+            return self._known[signature.key, number, name]
         spokesman = self._spokesmen.get(signature.key)
         flows = self._placed_flows(signature, fmt, result, operand)
         if not flows:
@@ -322,9 +327,10 @@ class Answers(PartAnswers):
         operands = [self._names.format(f) for f in flow.operands]
         results = [self._names.format(f) for f in flow.results]
         rows = self._rows_of(key, operands, results, flow, origin)
-        if len(operands) >= _MANY_OPERANDS:
-            for i, name in enumerate(operands):
-                self._reads.setdefault((key, i, name), []).append((rows[0][1][1], rows[:1]))
+        told = dict(enumerate(operands)) if len(operands) >= _MANY_OPERANDS else {}
+        told |= dict(enumerate(results, len(operands))) if len(results) > 1 else {}
+        for number, name in told.items():
+            self._known.setdefault((key, number, name), []).append((rows[0][1][1], rows[:1]))
         return rows
 
     def _rows_of(

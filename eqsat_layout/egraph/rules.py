@@ -108,11 +108,6 @@ def _check_names(forms: Iterable[Form], file: str, named: dict[str, str]) -> Non
                 named[value.text] = where
 
 
-def read_commands(path: Path) -> list[Command]:
-    """The commands of one file, in order. It may use what the package declares."""
-    return read_all([path])
-
-
 def read_file(path: Path) -> RuleText:
     """The forms and comments of one file, not yet checked."""
     return read_rule_text(text_of(path), str(path))
@@ -128,11 +123,6 @@ def text_of(path: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise RuleError(f"{path}: can't read the rule file: {reason}") from error
-
-
-def split_commands(text: str, file: str) -> list[Command]:
-    """The commands of a text, not yet checked, so that an error is known to lie in one and not in the whole file."""
-    return _commands(read_rule_text(text, file).forms, file)
 
 
 def _commands(forms: Iterable[Form], file: str) -> list[Command]:

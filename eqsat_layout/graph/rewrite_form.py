@@ -1,8 +1,7 @@
-"""A layout rewrite as Relax ops: recognised and written.
+"""A layout rewrite as Relax ops.
 
-In: Relax calls, or a :class:`LayoutRewrite`. Out: the other one. Reading goes through a call's own TIR, so that any op
-that is a rewrite is seen; writing takes the five ops that are the Relax form of one: ``reshape``, ``permute_dims``,
-``layout_transform``, ``strided_slice`` and ``nn.pad``.
+In: a :class:`LayoutRewrite`. Out: calls of ``reshape``, ``permute_dims``, ``layout_transform``, ``strided_slice`` and
+``nn.pad``.
 """
 
 from __future__ import annotations
@@ -10,33 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tvm import ir, relax, tirx
+from tvm import relax, tirx
 
-from eqsat_layout.graph.signatures import legalise_calls
 from eqsat_layout.maps import UNDEF, Extent, IndexMap
 from eqsat_layout.tir.extents import expr_of
 from eqsat_layout.tir.index_map import to_tvm
 from eqsat_layout.tir.layout_rewrite import LayoutRewrite
-from eqsat_layout.tir.rewrite_form import join, read_primfunc
-
-_ANY_VALUE = "relax.layout_transform"
-"""The op whose missing pad value means any value; its TIR writes 0."""
-
-
-def read_relax(calls: Sequence[Any]) -> LayoutRewrite | None:
-    """The one rewrite that ``calls``, each over the result of the one before, are; ``None`` if they are none."""
-    whole: LayoutRewrite | None = None
-    for call, legalised in zip(calls, legalise_calls(calls), strict=True):
-        own = None if legalised.func is None else read_primfunc(legalised.func)
-        if own is None:
-            return None
-        if own.is_padding and isinstance(call.op, ir.Op) and call.op.name == _ANY_VALUE:
-            fill = own.fill if call.attrs.pad_value is not None else UNDEF
-            own = LayoutRewrite(own.unpack, own.crop, own.pad, fill, own.pack)
-        whole = own if whole is None else join(whole, own)
-        if whole is None:
-            return None
-    return whole
 
 
 def write_relax(rewrite: LayoutRewrite, dtype: str, symbols: dict[str, Any] | None = None) -> list[Any]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from eqsat_layout.errors import LayoutError
-from eqsat_layout.maps import Digit, Extent, Format, IndexMap, Padding, element_bits
+from eqsat_layout.maps import Digit, Extent, Format, Formats, IndexMap, Padding, element_bits
 from eqsat_layout.tir.affine import Affine
 from eqsat_layout.tir.computation import Access, Block, Computation
 from eqsat_layout.tir.flow import Flow, backward, complete
@@ -234,7 +234,7 @@ class _Contraction:
             if len(reads) == 1 and self._is_weight(reads[0]):
                 yield i, reads[0]
 
-    def _completed(self, name: str, operands: Sequence[Format | None], result: Format) -> Candidate | None:
+    def _completed(self, name: str, operands: Formats, result: Format) -> Candidate | None:
         try:
             whole = complete(self.computation, operands, [result])
         except LayoutError:
@@ -253,14 +253,14 @@ class _Contraction:
         used = {v for index in read.indices for v in _iters(index)}
         return self.lane in plain and not slides and len(written - used) > 0
 
-    def _blocks_data(self, operands: Sequence[Format | None], weight: int, block: int) -> bool:
+    def _blocks_data(self, operands: Formats, weight: int, block: int) -> bool:
         """The data's channels lie in such blocks too."""
         return any(
             f is not None and i != weight and f.physical_shape[-1] == block and len(f.physical_shape) > len(f.shape)
             for i, f in enumerate(operands)
         )
 
-    def _is_partner_last(self, operands: Sequence[Format | None], weight: int) -> bool:
+    def _is_partner_last(self, operands: Formats, weight: int) -> bool:
         """Neighbours in the data are of one place and differ in the partner."""
         last = [f.index_map.flat_digits[-1:] for i, f in enumerate(operands) if f is not None and i != weight]
         extents = [digit.extent for digits in last for digit in digits]  # none of a tensor of one element

@@ -4,7 +4,7 @@ Pure Python and NumPy; imports ``errors`` only, nothing of TVM.
 """
 
 from eqsat_layout.maps.fill import UNDEF, Fill, exact, keep_exact
-from eqsat_layout.maps.format import GLOBAL, Format, Padding
+from eqsat_layout.maps.format import GLOBAL, Format, Formats, Padding
 from eqsat_layout.maps.index_map import Digit, Dims, Extent, IndexMap, extent_product
 from eqsat_layout.maps.layout_name import (
     index_map_from_names,
@@ -23,6 +23,7 @@ __all__ = [
     "Extent",
     "Fill",
     "Format",
+    "Formats",
     "IndexMap",
     "Memory",
     "Padding",

@@ -204,6 +204,10 @@ class Format:
         return tuple(IndexMap(shape, tuple(group)).flat_digits for group in self._grouped(self.index_map.dims))
 
 
+Formats = Sequence[Format | None]
+"""Of an op's operands or results; ``None``: of what is no tensor."""
+
+
 def _checked_separators(separators: Sequence[int], index_map: IndexMap) -> tuple[int, ...]:
     if not separators:
         return ()

@@ -57,9 +57,9 @@ class _General:
         return all(isinstance(e, tirx.IntImm) for e in found) and list(map(int, found)) == list(map(int, ty.shape))
 
 
-def for_any_size(mod: tvm.IRModule, name: str = "main") -> tvm.IRModule:
-    """``mod`` with calls in the function ``name`` changed; it is not changed itself."""
-    calls = [binding.value for block in mod[name].body.blocks for binding in block.bindings]
+def for_any_size(mod: tvm.IRModule) -> tvm.IRModule:
+    """``mod`` with calls in its function ``main`` changed; it is not changed itself."""
+    calls = [binding.value for block in mod["main"].body.blocks for binding in block.bindings]
     general = [(call, found) for call in calls if (found := _General.of(call)) is not None]
     distinct: dict[Hashable, _General] = {}
     for _, found in general:
@@ -72,15 +72,15 @@ def for_any_size(mod: tvm.IRModule, name: str = "main") -> tvm.IRModule:
         if known.func is not None and distinct[found.key].gives(known.type, found.sizes, call.ty):
             kernel = builder.add_func(known.func.without_attr("global_symbol"), "any_size")
             changed[call] = relax.call_tir(kernel, [arg for arg in call.args if _is_tensor(arg)], call.ty)
-    return _with_calls(builder.get(), name, mod[name], changed)
+    return _with_calls(builder.get(), mod["main"], changed)
 
 
-def _with_calls(mod: tvm.IRModule, name: str, function: Any, changed: dict[Any, Any]) -> tvm.IRModule:
-    """``mod`` where ``name`` is the ``function`` with these calls in the place of others."""
+def _with_calls(mod: tvm.IRModule, function: Any, changed: dict[Any, Any]) -> tvm.IRModule:
+    """``mod`` where ``main`` is the ``function`` with these calls in the place of others."""
     blocks = [_with_bindings(block, changed) for block in function.body.blocks]
     body = relax.SeqExpr(blocks, function.body.body)
     mod.update_func(
-        mod.get_global_var(name), relax.Function(function.params, body, function.ret_ty, attrs=function.attrs)
+        mod.get_global_var("main"), relax.Function(function.params, body, function.ret_ty, attrs=function.attrs)
     )
     normalised: tvm.IRModule = relax.transform.Normalize()(mod)
     return normalised

@@ -19,7 +19,7 @@ from eqsat_layout.extract.region import IMPROVEMENT, Region
 from eqsat_layout.extract.solved import solved
 from eqsat_layout.extract.solver.problem import ENode, Problem, cost_of
 from eqsat_layout.graph.graph import Node
-from eqsat_layout.maps import Format
+from eqsat_layout.maps import Format, Formats
 from eqsat_layout.planning.choice import Choice
 from eqsat_layout.planning.search import Search
 from eqsat_layout.report.text import format_seconds
@@ -148,7 +148,7 @@ class _Neighbours:
             own.signature, [names.formats.get(f) for f in own.operands], names.formats.get(own.result)
         )
 
-    def _may_join(self, signature: str, operands: Sequence[Format | None], result: Format | None) -> bool:
+    def _may_join(self, signature: str, operands: Formats, result: Format | None) -> bool:
         return self.search.target.joins(self.search.program.signatures[signature], operands, [result])
 
     def _joins_in(self, pair: _Pair, tensor: int, variant: str) -> bool:

@@ -16,15 +16,15 @@ from eqsat_layout.errors import EqsatError
 from eqsat_layout.tir.structural import substitute
 
 
-def with_names(mod: tvm.IRModule, names: Mapping[Any, str], function: str = "main") -> tvm.IRModule:
-    """``mod`` where the variables of ``function`` that have ``names`` are called so."""
+def with_names(mod: tvm.IRModule, names: Mapping[Any, str]) -> tvm.IRModule:
+    """``mod`` where the variables of ``main`` that have ``names`` are called so."""
     variables = {var: type(var)(name, var.ty) for var, name in names.items() if name != var.name}
     changed = mod.clone()
-    changed[function] = substitute(mod[function], variables)
+    changed["main"] = substitute(mod["main"], variables)
     try:
         relax.analysis.well_formed(changed)
     except ValueError:
-        if (name := _of_unknown_shape(changed[function])) is None:
+        if (name := _of_unknown_shape(changed["main"])) is None:
             raise
         raise EqsatError(f"the shape of {name!r} is made of values that are known at run time only: not done") from None
     return changed

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from eqsat_layout.graph.graph import Signature
-from eqsat_layout.maps import GLOBAL, UNDEF, Digit, Extent, Format, IndexMap
+from eqsat_layout.maps import GLOBAL, UNDEF, Digit, Extent, Format, Formats, IndexMap
 
 _LETTERED = ("data_layout", "layout")
 """Attributes in which Relax ops say what the axes of their first operand are."""
@@ -84,7 +84,7 @@ class LayoutNames:
             return LayoutNames(packed={rank: said})(fmt)
         return LayoutNames({rank: said} if is_said else {})(fmt)
 
-    def operands(self, signature: Signature, formats: Sequence[Format | None]) -> tuple[str, ...]:
+    def operands(self, signature: Signature, formats: Formats) -> tuple[str, ...]:
         """What an op reads, each operand."""
         return tuple(self.operand(signature, number, fmt) for number, fmt in enumerate(formats))
 

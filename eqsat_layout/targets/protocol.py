@@ -25,7 +25,7 @@ from eqsat_layout.graph.graph import Graph, Signature, TensorType
 from eqsat_layout.graph.vdevices import with_vdevices
 from eqsat_layout.implementations.algorithms import Algorithm
 from eqsat_layout.implementations.layouts import Candidate
-from eqsat_layout.maps import GLOBAL, Format, Memory
+from eqsat_layout.maps import GLOBAL, Format, Formats, Memory
 from eqsat_layout.notes import Notes
 from eqsat_layout.passes.fuse import fuse
 from eqsat_layout.targets.version import source_digest
@@ -206,7 +206,7 @@ class Target:
         """Which ops :meth:`join` makes one kernel of; ``tensors[i]`` is what node i of the graph makes."""
         return fusion_of(graph, signatures, tensors)
 
-    def joins(self, op: Signature, operands: Sequence[Format | None], results: Sequence[Format | None]) -> bool:
+    def joins(self, op: Signature, operands: Formats, results: Formats) -> bool:
         """:meth:`join` may make one kernel of that of a contraction in these formats, as far as they are given, and one
         before or after it, each with what is fused with it."""
         return False

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from eqsat_layout.errors import LayoutError
-from eqsat_layout.maps import GLOBAL, UNDEF, Format, IndexMap, Padding
+from eqsat_layout.maps import GLOBAL, UNDEF, Format, Formats, IndexMap, Padding
 from eqsat_layout.tir.computation import Access, Block, Computation, IterKind, Role
 from eqsat_layout.tir.fills import fills_for, fills_from, internal_fills
 from eqsat_layout.tir.placement import FLAT, Placement, flat, placed_formats, why_not_placed
@@ -74,7 +74,7 @@ def why_not(
     return None if search.flows() else search.reason
 
 
-def complete(computation: Computation, operands: Sequence[Format | None], results: Sequence[Format | None]) -> Flow:
+def complete(computation: Computation, operands: Formats, results: Formats) -> Flow:
     """The flow with these formats, and the most natural ones wherever ``None`` is given. Always answers.
 
     Row-major is taken where nothing better follows from the given ones. Operands and results get no padding unless it

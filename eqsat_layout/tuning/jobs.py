@@ -14,12 +14,10 @@ from eqsat_layout.cost.model import CostModel
 from eqsat_layout.extract.region import Region
 from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.graph.steps import Convert, Run
-from eqsat_layout.maps import Format
+from eqsat_layout.maps import Format, Formats
 from eqsat_layout.planning.plan_space import PlanSpace
 from eqsat_layout.report.layout_names import LayoutNames
 from eqsat_layout.tuning.measure import MeasurableKernel, copy_kernel, op_kernel
-
-Formats = Sequence[Format | None]
 
 
 @dataclass(frozen=True)

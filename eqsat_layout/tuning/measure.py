@@ -19,11 +19,10 @@ from tvm import relax
 
 from eqsat_layout.cost.database import KernelKey, Measured, now
 from eqsat_layout.cost.kernel_key import copy_key, kernel_key
-from eqsat_layout.errors import EqsatError
 from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.graph.public_names import without_public_name
-from eqsat_layout.maps import Format
-from eqsat_layout.tir.flow import Flow, complete
+from eqsat_layout.maps import Format, Formats
+from eqsat_layout.tir.flow import complete
 from eqsat_layout.tir.layout_rewrite import LayoutRewrite
 from eqsat_layout.tir.rewrite import relayout
 from eqsat_layout.tir.rewrite_form import write_primfunc
@@ -88,9 +87,7 @@ class MeasurableKernel:
         return _measured(self.name, self.program(), runner)
 
 
-def op_kernel(
-    signature: Signature, operands: Sequence[Format | None] = (), results: Sequence[Format | None] = ()
-) -> MeasurableKernel | None:
+def op_kernel(signature: Signature, operands: Formats = (), results: Formats = ()) -> MeasurableKernel | None:
     """An op in formats, as written where there are none.
 
     ``None`` for what has no one time or is no kernel: what is not understood, symbolic sizes, objects, pure views.
@@ -117,26 +114,13 @@ def copy_kernel(tensor: TensorType, source: Format, target_format: Format) -> Me
     return MeasurableKernel(key, name, program)
 
 
-def measure_kernel(signature: Signature, flow: Flow | None, runner: KernelRunner) -> Timing:
-    """One run of an op in the formats of ``flow``, as written where that is ``None``; operands in memory, not in cache.
-
-    :class:`EqsatError` for an op that is not understood, has symbolic sizes or can't be built.
-    """
-    if signature.computation is None or signature.func is None:
-        raise EqsatError(f"{signature.name}: can't be measured, its TIR is not understood")
-    operands, results = signature.as_written if flow is None else (flow.operands, flow.results)
-    if kernel_key(signature.computation, operands, results) is None:
-        raise EqsatError(f"{signature.name}: can't be measured, it has symbolic sizes")
-    return _measured(signature.name, _of_op(signature, operands, results), runner)
-
-
 def record_of(kernel: MeasurableKernel, timing: Timing, runner: KernelRunner) -> Measured:
     """What the database keeps of a measured kernel."""
     name, version = runner.target.name, runner.target.version
     return Measured(name, kernel.key, timing.seconds, timing.spread, timing.runs, version, now())
 
 
-def _of_op(signature: Signature, operands: Sequence[Format | None], results: Sequence[Format | None]) -> KernelProgram:
+def _of_op(signature: Signature, operands: Formats, results: Formats) -> KernelProgram:
     computation = signature.computation
     assert computation is not None, "what has a key is understood"
     func = signature.func

@@ -20,7 +20,7 @@ from eqsat_layout.cost.model import CostModel
 from eqsat_layout.errors import EqsatError, TargetError
 from eqsat_layout.extract.region import Region
 from eqsat_layout.graph.graph import Signature, TensorType
-from eqsat_layout.maps import Format
+from eqsat_layout.maps import Format, Formats
 from eqsat_layout.notes import Notes, first_line
 from eqsat_layout.planning.checked_options import TIME, check_objective
 from eqsat_layout.planning.options import Options
@@ -28,7 +28,7 @@ from eqsat_layout.planning.plan_space import PlanSpace
 from eqsat_layout.planning.source_module import as_module
 from eqsat_layout.targets.registry import target as target_of
 from eqsat_layout.tuning.interrupts import watched_interrupts
-from eqsat_layout.tuning.jobs import Formats, Job, contractions, ops_without_job, plan_jobs
+from eqsat_layout.tuning.jobs import Job, contractions, ops_without_job, plan_jobs
 from eqsat_layout.tuning.measure import op_kernel, record_of
 from eqsat_layout.tuning.probe import Here, KernelRunner
 from eqsat_layout.tuning.ranks import rank_correlation

@@ -12,7 +12,7 @@ from tvm.relax import op as R
 
 import eqsat_layout
 from eqsat_layout.cli.run import _loaded
-from eqsat_layout.egraph.rules import read_commands
+from eqsat_layout.egraph.rules import read_all
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.readers.modules import read_module, write_module
 from eqsat_layout.readers.text.script_literals import UnsafeScriptError
@@ -34,7 +34,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "m.onnx": read_module,
     "m.pt2": read_module,
     "m": read_module,
-    "m.egg": read_commands,
+    "m.egg": lambda path: read_all([path]),
     "x.npy": _loaded,
     "m.program": opened,
     "device.program": OpenClProgram.load,

@@ -13,7 +13,7 @@ from tvm.relax import op as R
 import eqsat_layout
 from eqsat_layout.cli.run import _loaded
 from eqsat_layout.egraph.limits import Limits
-from eqsat_layout.egraph.rules import read_commands
+from eqsat_layout.egraph.rules import read_all
 from eqsat_layout.errors import EqsatError, InputError, RuleError, TargetError
 from eqsat_layout.readers.modules import FileError, read_module, write_module
 from eqsat_layout.soundness import assert_rules_sound
@@ -135,7 +135,7 @@ def test_a_mark_of_the_encoding_is_no_part_of_a_text(tmp_path: Path) -> None:
         assert tvm_ffi.structural_equal(read_module(tmp_path / name), mod)
     rules = tmp_path / "mine.egg"
     rules.write_bytes(b"\xef\xbb\xbf(relation mine (Tensor))\n")
-    assert len(read_commands(rules)) == 1
+    assert len(read_all([rules])) == 1
     (tmp_path / "m.py").write_text("@I.ir_module\0", encoding="utf-8")
     with pytest.raises(FileError, match=r"m\.py: not Python"):
         read_module(tmp_path / "m.py")

@@ -19,7 +19,7 @@ from egglog.bindings import EGraph
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from eqsat_layout.egraph.rules import read_commands
+from eqsat_layout.egraph.rules import read_all
 from eqsat_layout.errors import EqsatError, RuleError
 from eqsat_layout.readers.text.json_guard import UnsafeGraphError, checked_json
 from eqsat_layout.readers.text.script import read_script
@@ -139,7 +139,7 @@ def test_a_changed_rule_file_says_nothing_else_to_egglog(tmp_path: Path, text: s
     path = tmp_path / "mine.egg"
     path.write_text(text, encoding="utf-8", newline="")
     try:
-        commands = read_commands(path)
+        commands = read_all([path])
     except RuleError:
         return
     for command in commands:
@@ -153,7 +153,7 @@ def test_a_changed_rule_file_says_nothing_else_to_egglog(tmp_path: Path, text: s
 
 def test_the_rules_themselves_are_read(tmp_path: Path) -> None:
     (tmp_path / "mine.egg").write_text(RULES)
-    assert len(read_commands(tmp_path / "mine.egg")) == 5
+    assert len(read_all([tmp_path / "mine.egg"])) == 5
 
 
 GRAPH_WORDS = ["-1", "0", "9", "null", '"ffi.Module"', '"ir.EnvFunc"', "[", "]", "{", "1e99", "true"]

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from eqsat_layout.cost.database import Database
-from eqsat_layout.egraph.rules import read_commands
+from eqsat_layout.egraph.rules import read_all
 from eqsat_layout.errors import RuleError, TargetError
 from eqsat_layout.readers.modules import FileError, read_module
 from eqsat_layout.tuning import remote
@@ -105,7 +105,7 @@ def test_a_pipe_is_no_file(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="a pipe or a device"):
         read_module(tmp_path / "m.py")
     with pytest.raises(RuleError, match="a pipe or a device"):
-        read_commands(tmp_path / "m.py")
+        read_all([tmp_path / "m.py"])
     database = Database(tmp_path)
     os.mkfifo(database.path)
     assert "a pipe or a device" in " ".join(database.read().notes)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from eqsat_layout.egraph.engine import Engine
-from eqsat_layout.egraph.rules import read_commands, rule_files
+from eqsat_layout.egraph.rules import read_all, rule_files
 from eqsat_layout.errors import RuleError
 
 
@@ -42,20 +42,20 @@ def test_an_e_graph_that_is_alive_has_no_files(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     rules = tmp_path / "seen.egg"
     rules.write_text("(relation seen (i64))")
-    engine = Engine(read_commands(rules))
+    engine = Engine(read_all([rules]))
     engine.load({"seen": [(number,) for number in range(3)]})
     assert sorted(engine.tables().rows("seen")) == [(0,), (1,), (2,)]
     assert [path.name for path in tmp_path.iterdir()] == ["seen.egg"]
 
 
-SHIPPED = [command for file in rule_files() for command in read_commands(file)]
+SHIPPED = read_all(rule_files())
 
 
 def test_the_packages_rules_are_declared_once(tmp_path: Path) -> None:
     """Each plan declared them anew: a fifth of its time where it is small."""
     rules = tmp_path / "own.egg"
     rules.write_text("(relation seen (i64)) (ruleset mine) (rule ((seen x)) ((seen (+ x 1))) :ruleset mine)")
-    own, rows = read_commands(rules), {"seen": [(0,)]}
+    own, rows = read_all([rules]), {"seen": [(0,)]}
     first = Engine([*SHIPPED, *own])
     first.load(rows)
     first.step("mine")
@@ -79,7 +79,7 @@ def test_two_e_graphs_at_once_are_two() -> None:
 def test_an_e_graph_in_which_egglog_stopped_is_not_used_again(tmp_path: Path) -> None:
     rules = tmp_path / "wrong.egg"
     rules.write_text("(relation seen (Nowhere))")
-    (command,) = read_commands(rules)
+    (command,) = read_all([rules])
     engine = Engine(SHIPPED)
     graph = engine._egraph
     with pytest.raises(RuleError, match="Nowhere"):

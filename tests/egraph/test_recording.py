@@ -15,7 +15,7 @@ import eqsat_layout
 from eqsat_layout.egraph.engine import Engine
 from eqsat_layout.egraph.limits import Budget, Limits, Stop
 from eqsat_layout.egraph.recording import WHY, recorded
-from eqsat_layout.egraph.rules import Command, read_commands, rule_files
+from eqsat_layout.egraph.rules import Command, read_all, rule_files
 from eqsat_layout.egraph.saturate import Saturated, saturate
 from eqsat_layout.graph.importer import import_module
 from eqsat_layout.implementations.collect import make_offers
@@ -53,7 +53,7 @@ def mixed(builder: Any, x: Any) -> Any:
 
 
 def commands_of(*more: Path) -> list[Command]:
-    return [command for path in rule_files(more) for command in read_commands(path)]
+    return read_all(rule_files(more))
 
 
 def saturated(commands: list[Command], limits: Limits | None = None, body: Any = mixed) -> Saturated:

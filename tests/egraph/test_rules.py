@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 from eqsat_layout.egraph.engine import Engine
-from eqsat_layout.egraph.rules import read_all, read_commands, rule_files, split_commands
+from eqsat_layout.egraph.rule_text import read_rule_text
+from eqsat_layout.egraph.rules import read_all, rule_files
 from eqsat_layout.errors import RuleError
 from eqsat_layout.soundness.rules.rule_base import read_rule_base
 
 
 def load(*files: Path) -> Engine:
-    return Engine([command for file in rule_files(files) for command in read_commands(file)])
+    return Engine(read_all(rule_files(files)))
 
 
 def written(folder: Path, text: str) -> Path:
@@ -31,7 +32,7 @@ def test_own_rules_load_in_order() -> None:
 def test_every_own_rule_has_a_name_and_an_equation_over_it() -> None:
     for file in rule_files():
         lines = file.read_text().splitlines()
-        for command in read_commands(file):
+        for command in read_all([file]):
             if not command.text.startswith("(rule "):
                 continue
             assert ":name" in command.text, f"{file.name}:{command.line}"
@@ -50,7 +51,7 @@ def test_every_own_rule_has_a_name_and_an_equation_over_it() -> None:
         ("(relation a (i64))\nrelation b\n", "mine.egg:2:1", "expected a command"),
         ("(relation a (Nonsense))\n", "mine.egg:1:", "Nonsense"),
         ("\n\n(rule ((want y f)) ((want y)) :ruleset flow)\n", "mine.egg:3:", "want"),
-        ("(rule ((want y f)) ((want y f)) :ruleset flow :name \"back\")\n", "mine.egg:1:1", "back"),
+        ("(rule ((want y f)) ((want y f)) :ruleset flow :name \"back\")\n", "mine.egg:1:53", "back"),
         ("(relation want (i64))\n", "mine.egg:1:", "want"),
         ("(rule ((wnt y f)) ((want y f)) :ruleset flow)\n", "mine.egg:1:9", "did you mean 'want'?"),
         ("(relation a (Tensr))\n", "mine.egg:1:", "did you mean 'Tensor'?"),
@@ -115,7 +116,10 @@ def test_missing_and_binary_files_are_named(tmp_path: Path) -> None:
 
 def test_splitting_minds_comments_and_strings() -> None:
     text = '; (\n(a "(" ";") ; )\n(b)'
-    assert [(c.text, c.line, c.column) for c in split_commands(text, "f")] == [('(a "(" ";")', 2, 1), ("(b)", 3, 1)]
+    assert [(form.text, form.line, form.column) for form in read_rule_text(text, "f").forms] == [
+        ('(a "(" ";")', 2, 1),
+        ("(b)", 3, 1),
+    ]
 
 
 def test_a_meaning_within_a_string_is_none(tmp_path: Path) -> None:
@@ -135,8 +139,8 @@ def test_a_file_may_use_what_another_before_it_declares(tmp_path: Path) -> None:
 
 
 def test_egglog_gets_what_was_read_and_not_the_file() -> None:
-    command = split_commands('(rule ; one\n  ((a "x;y")) ; two )\n  ())', "f")[0]
-    assert command.text == '(rule\n  ((a "x;y"))\n  ())'
+    (form,) = read_rule_text('(rule ; one\n  ((a "x;y")) ; two )\n  ())', "f").forms
+    assert form.text == '(rule\n  ((a "x;y"))\n  ())'
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,12 @@ from programs import program
 from tvm.relax import op
 
 import eqsat_layout
+from eqsat_layout.egraph.answers import Answers
 from eqsat_layout.egraph.engine import Engine
-from eqsat_layout.egraph.rules import read_commands, rule_files
+from eqsat_layout.egraph.names import Names
+from eqsat_layout.egraph.rules import read_all, rule_files
+from eqsat_layout.graph.importer import import_module
+from eqsat_layout.maps import Format, index_map_from_names
 
 Step = Callable[[Any], Any]
 
@@ -73,6 +77,27 @@ def test_chains_of_rewrites(steps: tuple[Step, ...], after: bool) -> None:
 
 def test_facts_keep_names_that_hold_separators() -> None:
     names = ["plain", "tab\there", "two\nlines", 'quotes " and \\t backslash', "\\", "é (a b) ; c", "cr\r", "\x0b\x0c"]
-    engine = Engine([command for file in rule_files() for command in read_commands(file)])
+    engine = Engine(read_all(rule_files()))
     engine.load({"is": [(name, "x") for name in names]})
     assert sorted(engine.tables().rows("is")) == sorted((name, "x") for name in names)
+
+
+def test_results_follow_the_flow_that_asked_for_them() -> None:
+    """Means in blocks, as a flow from the data had them, gave the data two more layouts: 124 flows in DenseNet-121."""
+
+    def body(builder: Any, x: Any, *vectors: Any) -> Any:
+        norm = builder.emit(op.nn.batch_norm(x, *vectors, axis=1, training=False))
+        return builder.emit(norm[0])
+
+    known = import_module(program(body, (1, 16, 6, 6), *[(16,)] * 4)).signatures
+    (norm,) = (signature for signature in known.values() if signature.is_tuple)
+    names = Names()
+    answers = Answers(known, names)
+    blocks = index_map_from_names("NCHW", "NCHW4c", (1, 16, 6, 6))
+    assert blocks is not None
+
+    def written(result: int, fmt: str) -> list[str]:
+        return [row[3] for name, row in answers.answer_results(norm.key, result, fmt) if name == "results"]
+
+    (formats,) = written(0, names.format(Format.make(blocks)))
+    assert written(1, names.lists[formats][1]) == [formats]

@@ -9,13 +9,33 @@ import pytest
 from compare import stock_results
 from hypothesis import given, settings
 from tir.test_rewrite_form import blocked, nhwc, numbered, rewrites, row_major
-from tvm import relax
+from tvm import ir, relax
 
-from eqsat_layout.graph.rewrite_form import read_relax, write_relax
+from eqsat_layout.graph.rewrite_form import write_relax
+from eqsat_layout.graph.signatures import legalise_calls
 from eqsat_layout.graph.templates import Template
 from eqsat_layout.maps import UNDEF, Format, IndexMap
 from eqsat_layout.tir.layout_rewrite import LayoutRewrite
-from eqsat_layout.tir.rewrite_form import read_primfunc, write_primfunc
+from eqsat_layout.tir.rewrite_form import join, read_primfunc, write_primfunc
+
+_ANY_VALUE = "relax.layout_transform"
+"""The op whose missing pad value means any value; its TIR writes 0."""
+
+
+def read_relax(calls: list[Any]) -> LayoutRewrite | None:
+    """The one rewrite that ``calls``, each over the result of the one before, are; ``None`` if they are none."""
+    whole: LayoutRewrite | None = None
+    for call, legalised in zip(calls, legalise_calls(calls), strict=True):
+        own = None if legalised.func is None else read_primfunc(legalised.func)
+        if own is None:
+            return None
+        if own.is_padding and isinstance(call.op, ir.Op) and call.op.name == _ANY_VALUE:
+            fill = own.fill if call.attrs.pad_value is not None else UNDEF
+            own = LayoutRewrite(own.unpack, own.crop, own.pad, fill, own.pack)
+        whole = own if whole is None else join(whole, own)
+        if whole is None:
+            return None
+    return whole
 
 
 def names(calls: list[Any]) -> list[str]:

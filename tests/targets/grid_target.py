@@ -18,7 +18,7 @@ from eqsat_layout.cost.database import Snapshot
 from eqsat_layout.cost.model import CostModel, dtype_bytes
 from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.implementations.layouts import Blocking, Candidate, layout_candidates
-from eqsat_layout.maps import GLOBAL, Format, Memory
+from eqsat_layout.maps import GLOBAL, Format, Formats, Memory
 from eqsat_layout.notes import Notes
 from eqsat_layout.targets.protocol import Target
 from eqsat_layout.tir.affine import Affine
@@ -77,14 +77,7 @@ def make_grid(given: Any, approx: bool) -> GridTarget:
 class GridCosts:
     """Contractions are slow unless their data lie in the grid; all else costs the bytes that it moves."""
 
-    def run(
-        self,
-        op: Signature,
-        operands: Sequence[Format | None],
-        results: Sequence[Format | None],
-        *,
-        fused: frozenset[int] = frozenset(),
-    ) -> float:
+    def run(self, op: Signature, operands: Formats, results: Formats, *, fused: frozenset[int] = frozenset()) -> float:
         if op.parts:
             return 0.0
         types, formats = (*op.operands, *op.results), (*operands, *results)

@@ -25,7 +25,7 @@ from eqsat_layout.graph.importer import import_module
 from eqsat_layout.readers.modules import write_module
 from eqsat_layout.targets.cpu.machine import machine_of
 from eqsat_layout.targets.registry import target
-from eqsat_layout.tuning.measure import measure_kernel, op_kernel
+from eqsat_layout.tuning.measure import op_kernel
 from eqsat_layout.tuning.probe import Probe
 from eqsat_layout.tuning.remote import Remote, RemoteRunner
 from eqsat_layout.tuning.remote_programs import copied
@@ -177,7 +177,9 @@ def test_what_fails_there_is_no_loss_of_the_device(device: Remote, matmul: Signa
     with pytest.raises(EqsatError, match="failed on device 'device' of the RPC tracker at 127") as caught:
         loaded.runs("nothing", 1)
     assert not isinstance(caught.value, TargetError)
-    assert measure_kernel(matmul, None, device.runner()).seconds > 0
+    kernel = op_kernel(matmul)
+    assert kernel is not None
+    assert kernel.measure(device.runner()).seconds > 0
 
 
 # ---- what can't be reached -------------------------------------------------------------------------------------------
@@ -190,8 +192,10 @@ def test_a_device_that_is_lost_is_named_with_its_tracker(tracker: int, matmul: S
         process.terminate()
         with pytest.raises(TargetError, match=rf"the connection to device 'mortal' .* at {HOST}:{tracker} was lost"):
             probe.times(3)
+    kernel = op_kernel(matmul)
+    assert kernel is not None
     with pytest.raises(TargetError, match=rf"the RPC tracker at {HOST}:{tracker} has no device 'mortal'"):
-        measure_kernel(matmul, None, runner)
+        kernel.measure(runner)
 
 
 def test_an_unknown_key_is_refused_with_those_that_there_are(device: Remote) -> None:

@@ -19,7 +19,7 @@ from tvm.script import tirx as T
 import eqsat_layout
 from eqsat_layout.cost.fusion import fusion_of
 from eqsat_layout.cost.model import Roofline
-from eqsat_layout.egraph.rules import read_commands, rule_files
+from eqsat_layout.egraph.rules import read_all, rule_files
 from eqsat_layout.egraph.saturate import saturate
 from eqsat_layout.errors import ValidationError
 from eqsat_layout.extract.baseline import baseline
@@ -197,7 +197,7 @@ def test_a_plan_with_undef_padding_is_right_under_poison() -> None:
 def planned(mod: Any) -> tuple[Program, Region]:
     """The one region of ``mod``, before anything is emitted."""
     program = import_module(mod)
-    commands = [command for path in rule_files() for command in read_commands(path)]
+    commands = read_all(rule_files())
     (graph,) = program.graphs
     saturated = saturate(graph, program.signatures, commands)
     tensors = Tensors(saturated, program.signatures)

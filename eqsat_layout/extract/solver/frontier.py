@@ -69,9 +69,7 @@ def _solve(problem: Problem, time_limit: float | None, max_states: int) -> Solut
         found = _within_limits(reduced, sweep, start, limit, max_states)
     stats = SolverStats(
         classes=len(problem.classes),
-        kept_classes=len(sweep.order.steps),
         distinct_classes=reduced.distinct_classes,
-        cyclic_classes=reduced.cyclic,
         widest=sweep.widest,
         seconds=time.perf_counter() - start,
         method=found.stats.method,

@@ -55,9 +55,7 @@ class SolverStats:
     """What the solver met: sizes before and after reduction, the widest frontier, and how the answer was found."""
 
     classes: int = 0
-    kept_classes: int = 0
     distinct_classes: int = 0
-    cyclic_classes: int = 0
     widest: int = 0
     seconds: float = 0.0
     method: str = "frontier"

@@ -61,11 +61,6 @@ class Reduced:
     goals: dict[int, int] = field(default_factory=dict)
     distinct_classes: int = 0
 
-    @property
-    def cyclic(self) -> int:
-        """How many alias classes lie in cycles that are left."""
-        return sum(len(c) for c in self.components if len(c) > 1)
-
     def lower_bound(self) -> float:
         """The cheapest nodes of the alias classes that no solution can do without."""
         must = dict.fromkeys(self.goals)

@@ -43,7 +43,7 @@ class Transitions:
 
 @dataclass(slots=True, eq=False)
 class ReducedClass:
-    """A reduced alias class: per store the `Way`s to make it, the conversions, and the bit regions of its operands.
+    """A reduced alias class: per store the nodes that make it, the conversions, and the bit regions of its operands.
 
     Operand alias class j owns ``regions[j] = (first bit, stores)`` of a way's bits. Demands are bit masks of stores;
     bit ``size`` (the store after the last) stands for "any one store", which the relaxation demands.

@@ -1,7 +1,7 @@
 """Algorithms: other ways to compute what a block computes, as graphs of ops that layouts are chosen for like any.
 
 To add one: a function from what it applies to (:class:`Convolution`) to a Relax module, and a line here. Imports
-``tir`` and ``maps``.
+``graph`` and what is below it.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ class Drawing:
 
 
 def transform_node(
-    names: LayoutNames, label: str, ty: TensorType, formats: tuple[Format, Format], cost: float, binding: int = -1
+    names: LayoutNames, label: str, ty: TensorType, formats: tuple[Format, Format], cost: float
 ) -> PictureNode:
     """The node of a copy from one format to another."""
     before, after = map(names, formats)
@@ -118,7 +118,6 @@ def transform_node(
         after,
         shape_text(ty),
         cost,
-        binding=binding,
         operands=(before,),
         why="layout transform",
     )

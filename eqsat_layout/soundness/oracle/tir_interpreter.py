@@ -24,15 +24,15 @@ from eqsat_layout.soundness.oracle.tir_values import Code, Frame, InterpreterErr
 __all__ = ["Interpreter", "InterpreterError", "Masked", "run_prim_func"]
 
 
-def run_prim_func(func: Any, operands: Sequence[Masked], sizes: Mapping[str, int] | None = None) -> list[Masked]:
+def run_prim_func(func: Any, operands: Sequence[Masked]) -> list[Masked]:
     """The results of ``func``: its first tensor parameters are the operands, the others the results.
 
-    ``sizes`` gives scalar parameters and symbolic extents by name, where the operands' shapes don't. What is undefined
+    The operands' shapes give symbolic extents. What is undefined
     stays so through arithmetic; a choice whose condition is defined takes from the branch that it chooses. Raises
     :class:`InterpreterError` for TIR of another kind, for a read or a store out of bounds in a branch that is taken
     (whether or not the index is defined), and for a store, a loop or a branch that undefined numbers decide.
     """
-    return Interpreter(func).run(operands, sizes)
+    return Interpreter(func).run(operands)
 
 
 class Interpreter:

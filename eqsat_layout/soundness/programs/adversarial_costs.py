@@ -7,12 +7,11 @@ costliest: programs are optimised under this model now and then, and compared li
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from eqsat_layout.cost.model import Roofline
 from eqsat_layout.graph.graph import Signature, TensorType
-from eqsat_layout.maps import Format
+from eqsat_layout.maps import Format, Formats
 
 _SCALE = 1e-12
 
@@ -23,14 +22,7 @@ class AdversarialCosts:
 
     seed: int = 0
 
-    def run(
-        self,
-        op: Signature,
-        operands: Sequence[Format | None],
-        results: Sequence[Format | None],
-        *,
-        fused: frozenset[int] = frozenset(),
-    ) -> float:
+    def run(self, op: Signature, operands: Formats, results: Formats, *, fused: frozenset[int] = frozenset()) -> float:
         """Less, the longer the kernel takes."""
         seconds = Roofline().run(op, operands, results, fused=fused)
         return _SCALE / (seconds + _SCALE) * self._factor(op.name, operands, results, sorted(fused))

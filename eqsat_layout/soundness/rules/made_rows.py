@@ -30,7 +30,7 @@ def made_names(rule: Rule) -> Iterator[str]:
                 yield unquoted(str(expr[1])) if str(expr[1]).startswith('"') else ""
 
 
-def add_made_rows(model: RuleModel, names: Collection[str] = (), count: int = _MADE) -> None:
+def add_made_rows(model: RuleModel, names: Collection[str] = ()) -> None:
     """Adds them all, and more of ops that are called so."""
     makes, values = model.lexicon.makes, model.values
     terms = [(k, a, y) for (k, a), y in model.ops.items()]
@@ -39,7 +39,7 @@ def add_made_rows(model: RuleModel, names: Collection[str] = (), count: int = _M
     on_views = [term for term in terms if viewed.intersection(term[1])]
     named = [term for term in terms if _name(model, term[0]) in names]
     kinds = (terms, on_views, several, named)
-    drawn = [term for kind in kinds for term in model.rng.sample(kind, min(count, len(kind)))]
+    drawn = [term for kind in kinds for term in model.rng.sample(kind, min(_MADE, len(kind)))]
     drawn += [twin for key, operands, _ in drawn for twin in _twins(model, key, operands)]
     for k, a, y in drawn:
         name, settings = _asked_for(model, k)

@@ -70,14 +70,16 @@ _NOT_SCHEDULED = " is not scheduled"
 class _Means:
     """What a kernel is scheduled for and with, and why some of it was not: a text for each such stage, or for all.
 
-    ``signed``: of a kernel over words of bytes, the name of the buffer of signed ones. ``is_dense``: rows of tensors
-    lie one after another, as they do in the kernel that is built: this is no part of one, and not over other rows.
+    ``signed``: of a kernel over words of bytes, the name of the buffer of signed ones. ``has_planes``: rows of tensors
+    lie one after another. ``is_dense``: so they do in the kernel that is built too: this is no part of it, and not over
+    other rows.
     """
 
     machine: CpuMachine
     families: Sequence[Family]
     refused: list[str] = field(default_factory=list)
     signed: str | None = None
+    has_planes: bool = True
     is_dense: bool = False
 
 
@@ -123,13 +125,13 @@ def _scheduled_bytes(func: Any, means: _Means) -> Any:
         own = out_of_boxes(func)
         if any(number < len(func.params) - 1 for number in boxes):
             means = replace(means, signed=None)  # tiles of bytes are loaded by their places in an operand
-        means = replace(means, is_dense=False)
-        return in_boxes(_scheduled_own(own, means, has_planes=all(box.has_whole_rows for box in boxes.values())), boxes)
+        means = replace(means, is_dense=False, has_planes=all(box.has_whole_rows for box in boxes.values()))
+        return in_boxes(_scheduled_own(own, means), boxes)
     return _scheduled_own(func, means)
 
 
-def _scheduled_own(func: Any, means: _Means, *, has_planes: bool = True) -> Any:
-    """``func``, in no boxes. ``has_planes``: the rows of its operands and results lie one after another."""
+def _scheduled_own(func: Any, means: _Means) -> Any:
+    """``func``, in no boxes."""
     if calls_library(func):  # what its blocks read and write is not all there is
         means.refused[:] = [f"{_NOT_SCHEDULED}: it calls a library"]
         return func
@@ -140,7 +142,7 @@ def _scheduled_own(func: Any, means: _Means, *, has_planes: bool = True) -> Any:
         return func
     whole, over_others = unless_refused(lambda: whole_rows(func, means.machine)), replace(means, is_dense=False)
     if whole is not None:
-        done = unless_refused(lambda: whole.restored(_scheduled_own(whole.func, over_others, has_planes=has_planes)))
+        done = unless_refused(lambda: whole.restored(_scheduled_own(whole.func, over_others)))
         if done is not None and _is_scheduled(done):
             return _named(func, done)
     periods = unless_refused(lambda: in_whole_periods(func, partial(_scheduled_whole, means=over_others)))
@@ -148,7 +150,7 @@ def _scheduled_own(func: Any, means: _Means, *, has_planes: bool = True) -> Any:
         return _named(func, _scheduled(periods))
     if has_symbols(func):
         return _in_parts(func, means) or _scheduled_whole(func, over_others)
-    planes = unless_refused(lambda: planes_as_rows(func, means.machine)) if has_planes else None
+    planes = unless_refused(lambda: planes_as_rows(func, means.machine)) if means.has_planes else None
     if planes is not None:
         done = _scheduled_whole(planes.func, means)
         if _is_scheduled(done):

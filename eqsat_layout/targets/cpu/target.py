@@ -21,7 +21,7 @@ from eqsat_layout.errors import TargetError
 from eqsat_layout.graph.graph import Signature
 from eqsat_layout.implementations.algorithms import ALGORITHMS, Algorithm
 from eqsat_layout.implementations.layouts import Blocking, Candidate, layout_candidates
-from eqsat_layout.maps import Format
+from eqsat_layout.maps import Formats
 from eqsat_layout.notes import Notes
 from eqsat_layout.system.machine import threads
 from eqsat_layout.system.own_cpu import own_cpu
@@ -125,7 +125,7 @@ class CpuTarget(Target):
         """A roofline of one core, by its vector width: proportions matter and not seconds."""
         return default_costs(self.machine)
 
-    def joins(self, op: Signature, operands: Sequence[Format | None], results: Sequence[Format | None]) -> bool:
+    def joins(self, op: Signature, operands: Formats, results: Formats) -> bool:
         """Where no window slides along the vectors: those at a border would have conditions."""
         return op.computation is not None and not slides_along_vectors(op.computation, operands, results)
 

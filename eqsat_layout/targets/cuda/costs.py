@@ -7,7 +7,6 @@ rooflines). The shares of peak are assumed, none was measured.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -15,7 +14,7 @@ from eqsat_layout.cost.addresses import address_step, slides
 from eqsat_layout.cost.model import RESULT, dtype_bytes
 from eqsat_layout.cost.vectorise import Heaviest, heaviest, padded_work
 from eqsat_layout.graph.graph import Signature, TensorType
-from eqsat_layout.maps import Format
+from eqsat_layout.maps import Format, Formats
 from eqsat_layout.targets.cuda.kernels.product_model import ProductModel
 from eqsat_layout.targets.cuda.kernels.product_plan import arithmetic_of
 from eqsat_layout.targets.cuda.kernels.product_shape import ProductShape
@@ -45,14 +44,7 @@ class CudaRoofline:
     approx: bool = True
     _known: dict[ProductShape, tuple[float, float]] = field(default_factory=dict, compare=False, repr=False)
 
-    def run(
-        self,
-        op: Signature,
-        operands: Sequence[Format | None],
-        results: Sequence[Format | None],
-        *,
-        fused: frozenset[int] = frozenset(),
-    ) -> float:
+    def run(self, op: Signature, operands: Formats, results: Formats, *, fused: frozenset[int] = frozenset()) -> float:
         """A launch and the slower of memory and arithmetic; a product as its kernel will be."""
         if op.parts:
             return 0.0
@@ -90,11 +82,7 @@ class CudaRoofline:
         return size / (self.machine.bandwidth * (_L2 if size * 2 <= self.machine.l2_bytes else 1.0))
 
     def _product(
-        self,
-        op: Signature,
-        heavy: Heaviest | None,
-        operands: Sequence[Format | None],
-        results: Sequence[Format | None],
+        self, op: Signature, heavy: Heaviest | None, operands: Formats, results: Formats
     ) -> tuple[float, float] | None:
         """Seconds of the fastest plan but for its launch and its result, and those of the result."""
         computation = op.computation
@@ -111,13 +99,7 @@ class CudaRoofline:
             self._known[shape] = (best - model.storing - self.machine.launch_seconds, model.storing)
         return self._known[shape]
 
-    def _arithmetic(
-        self,
-        op: Signature,
-        heavy: Heaviest | None,
-        operands: Sequence[Format | None],
-        results: Sequence[Format | None],
-    ) -> float:
+    def _arithmetic(self, op: Signature, heavy: Heaviest | None, operands: Formats, results: Formats) -> float:
         """On the ordinary units."""
         computation = op.computation
         if computation is None or not computation.flops:

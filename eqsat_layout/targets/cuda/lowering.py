@@ -7,17 +7,13 @@ needed.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 import tvm
 from tvm import s_tir, tirx
 
 from eqsat_layout.errors import TargetError
-from eqsat_layout.passes.clamped_casts import clamped_casts
-from eqsat_layout.passes.index_bits import indices_in_bits
-from eqsat_layout.passes.let_narrow_floats import with_let_values
-from eqsat_layout.passes.let_vectors import serialise_let_vectors
 from eqsat_layout.passes.rounding import round_by_arithmetic
 from eqsat_layout.targets.cuda.dependent_launch import constants_of, has_dependent_launch, waiting
 from eqsat_layout.targets.cuda.half_functions import half_functions
@@ -27,11 +23,10 @@ from eqsat_layout.targets.gpu.kernels.float_bounds import float_bounds
 from eqsat_layout.targets.gpu.kernels.narrow_integers import narrow_integers
 from eqsat_layout.targets.gpu.kernels.whole_indices import whole_indices
 from eqsat_layout.targets.gpu.lowered import Lowered, device_part
+from eqsat_layout.targets.gpu.passes import launching, vectorised
 from eqsat_layout.targets.schedules.exact_values import hide_divisions_and_zeros, reveal_arithmetic
-from eqsat_layout.tir.negated_dividends import dividends_that_count_up
 from eqsat_layout.tir.structural import nodes_of
 
-_INDEX_BITS: Final = 32
 _CONVERSIONS: Final = {
     "int8": "(signed char)",
     "uint8": "(unsigned char)",
@@ -56,11 +51,16 @@ def lowered(functions: Mapping[str, Any], target: tvm.target.Target) -> Lowered:
 def _launches(name: str, func: Any, target: tvm.target.Target) -> tvm.IRModule:
     """A host function, and the kernels that it launches."""
     mod = tvm.IRModule({tvm.ir.GlobalVar(name): func.with_attr("global_symbol", name)})
+    is_wide = any(str(getattr(var.ty, "dtype", "")) == "int64" for var in nodes_of(func.body, tirx.Var))
     passes = [
         tirx.transform.BindTarget(target),
         whole_indices(),
         hide_divisions_and_zeros(),
-        *_passes(is_wide=any(str(getattr(var.ty, "dtype", "")) == "int64" for var in nodes_of(func.body, tirx.Var))),
+        # TVM narrows few indices of 64 bits that are not simplified; others are when loops are unrolled, and no more
+        # often: it takes longer than all else
+        *([s_tir.transform.StmtSimplify()] if is_wide else []),
+        *vectorised(),
+        *launching(),
     ]
     with target:
         return tvm.transform.Sequential(passes)(mod)
@@ -92,28 +92,6 @@ def _sources(name: str, mod: tvm.IRModule, target: tvm.target.Target, constants:
             waiting(text, constants) if has_dependent_launch(str(target.attrs["arch"])) else text
         )
     return found
-
-
-def _passes(*, is_wide: bool) -> Sequence[Any]:
-    """Expressions are simplified when loops are unrolled, and no more often than they must be: it takes longer than all
-    else. ``is_wide``: there are indices of 64 bits, of which TVM narrows few that are not simplified."""
-    return [
-        *([s_tir.transform.StmtSimplify()] if is_wide else []),
-        s_tir.transform.LowerOpaqueBlock(),
-        dividends_that_count_up(),
-        tirx.transform.FlattenBuffer(),
-        with_let_values(tirx.transform.BF16ComputeLegalize()),
-        clamped_casts(),
-        indices_in_bits(_INDEX_BITS),
-        serialise_let_vectors(),
-        tirx.transform.VectorizeLoop(),
-        tirx.transform.UnrollLoop(),
-        tirx.transform.StmtSimplify(),
-        s_tir.transform.RewriteUnsafeSelect(),
-        tirx.transform.VerifyMemory(),
-        tirx.transform.AnnotateEntryFunc(),
-        tirx.transform.SplitHostDevice(),
-    ]
 
 
 def _first_line(error: Exception) -> str:

@@ -6,7 +6,6 @@ measured on a phone: it compares plans by what they move through which cache.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,7 +13,7 @@ from eqsat_layout.cost.model import RESULT, dtype_bytes
 from eqsat_layout.cost.traffic import TrafficCosts
 from eqsat_layout.cost.vectorise import heaviest, padded_work
 from eqsat_layout.graph.graph import Signature, TensorType
-from eqsat_layout.maps import GLOBAL, Format
+from eqsat_layout.maps import GLOBAL, Format, Formats
 from eqsat_layout.targets.opencl.free_padding import has_guards
 from eqsat_layout.targets.opencl.profiles import Profile
 from eqsat_layout.targets.opencl.traffic import Traffic, traffic_of, traffic_of_copy
@@ -39,14 +38,7 @@ class ImageRoofline:
 
     profile: Profile
 
-    def run(
-        self,
-        op: Signature,
-        operands: Sequence[Format | None],
-        results: Sequence[Format | None],
-        *,
-        fused: frozenset[int] = frozenset(),
-    ) -> float:
+    def run(self, op: Signature, operands: Formats, results: Formats, *, fused: frozenset[int] = frozenset()) -> float:
         """Memory, L2 and L1 cache and arithmetic, mostly at the same time, and the launch of a kernel."""
         if op.parts:
             return 0.0
@@ -69,15 +61,13 @@ class ImageRoofline:
         """Read from memory once, cold."""
         return fmt.elements() * dtype_bytes(tensor.dtype) / self.profile.memory
 
-    def share(
-        self, computation: Computation, operands: Sequence[Format | None], results: Sequence[Format | None]
-    ) -> float:
+    def share(self, computation: Computation, operands: Formats, results: Formats) -> float:
         """The share of peak arithmetic, by how the lanes of vectors lie."""
         heavy = heaviest(computation, operands, results)
         return _SCALAR if heavy is None else max(_SCALAR, heavy.efficiency(_LANES))
 
     @staticmethod
-    def _is_image(place: int, operands: Sequence[Format | None], results: Sequence[Format | None]) -> bool:
+    def _is_image(place: int, operands: Formats, results: Formats) -> bool:
         fmt = (results if place == RESULT else operands)[0 if place == RESULT else place]
         return fmt is not None and fmt.scope != GLOBAL
 
@@ -88,7 +78,7 @@ class ImageRoofline:
         parts = (moved.memory / self.profile.memory, beyond / self.profile.l2, loads / self.profile.l1, arithmetic)
         return max(parts) + _BESIDE * (sum(parts) - max(parts))
 
-    def _arithmetic(self, op: Signature, operands: Sequence[Format | None], results: Sequence[Format | None]) -> float:
+    def _arithmetic(self, op: Signature, operands: Formats, results: Formats) -> float:
         computation = op.computation
         if computation is None or not computation.flops:
             return 0.0
@@ -105,9 +95,7 @@ class ImageTraffic(TrafficCosts):
 
     profile: Profile
 
-    def moved(
-        self, op: Signature, operands: Sequence[Format | None], results: Sequence[Format | None], fused: frozenset[int]
-    ) -> float:
+    def moved(self, op: Signature, operands: Formats, results: Formats, fused: frozenset[int]) -> float:
         return traffic_of(op, operands, results, self.profile, fused).beyond
 
     def copied(self, source: Format, target: Format, element_bytes: float) -> float:

@@ -5,9 +5,9 @@ In: a computation and the formats of its operands. Out: whether its kernel has t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from eqsat_layout.maps import GLOBAL, Format
+from eqsat_layout.maps import GLOBAL, Format, Formats
 from eqsat_layout.targets.opencl.images import first_column
 from eqsat_layout.targets.opencl.profiles import Profile
 from eqsat_layout.tir.affine import Affine
@@ -15,7 +15,7 @@ from eqsat_layout.tir.computation import Access, Block, Computation
 from eqsat_layout.tir.fills import evaluate_fill
 
 
-def has_guards(computation: Computation, operands: Sequence[Format | None], profile: Profile) -> bool:
+def has_guards(computation: Computation, operands: Formats, profile: Profile) -> bool:
     """Some operand is read under a condition that the sampler does not take over."""
     formats = dict(zip(computation.operands, operands, strict=True))
     for block, access in _guarded_reads(computation):

@@ -7,11 +7,10 @@ registers: a vector of lanes along its innermost axis, and some elements along t
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import cached_property
 from typing import Final
 
-from eqsat_layout.maps import Format
+from eqsat_layout.maps import Formats
 from eqsat_layout.tir.affine import Affine
 from eqsat_layout.tir.computation import Access, Block, Computation
 
@@ -23,7 +22,7 @@ _UNROLLED: Final = 4
 class Loads:
     """The loads of one kernel; blocks that only prepare an operand are computed by their readers."""
 
-    def __init__(self, computation: Computation, results: Sequence[Format | None]) -> None:
+    def __init__(self, computation: Computation, results: Formats) -> None:
         self._computation = computation
         self._results = dict(zip(computation.results, results, strict=True))
 

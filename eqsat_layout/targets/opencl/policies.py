@@ -13,7 +13,7 @@ from typing import Final
 
 from eqsat_layout.cost.model import CostModel
 from eqsat_layout.graph.graph import Signature, TensorType
-from eqsat_layout.maps import GLOBAL, Digit, Extent, Format, IndexMap
+from eqsat_layout.maps import GLOBAL, Digit, Extent, Format, Formats, IndexMap
 from eqsat_layout.targets.opencl.candidates import TEXEL
 from eqsat_layout.targets.opencl.costs import ImageRoofline
 from eqsat_layout.targets.opencl.images import NHWC, TEXTURE, WEIGHT
@@ -63,14 +63,7 @@ class _PolicyCosts:
     target: OpenClTarget
     scopes: tuple[str, ...]
 
-    def run(
-        self,
-        op: Signature,
-        operands: Sequence[Format | None],
-        results: Sequence[Format | None],
-        *,
-        fused: frozenset[int] = frozenset(),
-    ) -> float:
+    def run(self, op: Signature, operands: Formats, results: Formats, *, fused: frozenset[int] = frozenset()) -> float:
         """Buffers count as against the policy where the op could have the tensor as an image, in some layout."""
         cost = self.honest.run(op, operands, results, fused=fused)
         if op.parts or op.computation is None:

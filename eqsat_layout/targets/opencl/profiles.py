@@ -31,8 +31,6 @@ class Profile:
     name: str
     width: int
     height: int
-    layers: int
-    images_in_l1: bool
     buffers_in_l1: bool
     flops: float
     memory: float
@@ -40,6 +38,8 @@ class Profile:
     l1: float
     launch: float
     groups: WorkGroups
+    layers: int = 2048
+    images_in_l1: bool = True
     fewest_layers: int = 1
     clamps_to_zero: bool = True
     has_f16: bool = True
@@ -59,8 +59,6 @@ _ADRENO6XX: Final = Profile(  # Adreno 640: 954 GFLOP/s, 34 GB/s of LPDDR4X; l2,
     name="adreno6xx",
     width=16384,
     height=16384,
-    layers=2048,
-    images_in_l1=True,
     buffers_in_l1=False,
     flops=954e9,
     memory=34e9,
@@ -78,8 +76,6 @@ _MALI: Final = Profile(  # Mali-G76 MP10: about 480 GFLOP/s, 34 GB/s; l2, l1, la
     name="mali",
     width=16384,
     height=16384,
-    layers=2048,
-    images_in_l1=True,
     buffers_in_l1=True,
     flops=480e9,
     memory=34e9,
@@ -93,8 +89,6 @@ _POWERVR: Final = Profile(  # PowerVR GM9446: about 140 GFLOP/s, 17 GB/s; the re
     name="powervr",
     width=8192,
     height=8192,
-    layers=2048,
-    images_in_l1=True,
     buffers_in_l1=False,
     flops=140e9,
     memory=17e9,
@@ -110,8 +104,6 @@ _POCL: Final = Profile(  # a CPU: images are simulated by function calls, all fi
     name="pocl",
     width=16384,
     height=16384,
-    layers=2048,
-    images_in_l1=True,
     buffers_in_l1=True,
     flops=50e9,
     memory=20e9,

@@ -6,13 +6,12 @@ tile of the result in registers; what neighbours of its work group read too is r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from eqsat_layout.cost.model import RESULT, dtype_bytes
 from eqsat_layout.graph.graph import Signature
-from eqsat_layout.maps import GLOBAL, Format
+from eqsat_layout.maps import GLOBAL, Format, Formats
 from eqsat_layout.targets.opencl.loads import Loads
 from eqsat_layout.targets.opencl.profiles import Profile
 
@@ -47,11 +46,7 @@ class Traffic:
 
 
 def traffic_of(
-    op: Signature,
-    operands: Sequence[Format | None],
-    results: Sequence[Format | None],
-    profile: Profile,
-    fused: frozenset[int] = frozenset(),
+    op: Signature, operands: Formats, results: Formats, profile: Profile, fused: frozenset[int] = frozenset()
 ) -> Traffic:
     """The traffic of one run; operands and results that are ``fused`` stay in registers."""
     total = Traffic()

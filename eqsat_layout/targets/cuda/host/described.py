@@ -32,11 +32,11 @@ _LANES: Final = {"sm_80": 64}
 _MOST: Final = 128
 
 
-def described_here(number: int = 0, *, driver: Any = None) -> tuple[str, str]:
-    """Architecture and model of device ``number``. :class:`TargetError` where there is no driver or no device."""
+def described_here(*, driver: Any = None) -> tuple[str, str]:
+    """Architecture and model of the first device. :class:`TargetError` where there is no driver or no device."""
     cuda = driver_of() if driver is None else driver
     answer_of(cuda, "cuInit", 0)
-    device = answer_of(cuda, "cuDeviceGet", number)
+    device = answer_of(cuda, "cuDeviceGet", 0)
 
     def attribute(name: str) -> int:
         named = getattr(cuda.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")

@@ -16,10 +16,7 @@ from tvm import ir, s_tir, tirx
 from tvm.s_tir.backend.adreno.transform import TextureFlatten
 
 from eqsat_layout.errors import TargetError
-from eqsat_layout.passes.clamped_casts import clamped_casts
-from eqsat_layout.passes.index_bits import indices_in_bits
 from eqsat_layout.passes.let_narrow_floats import with_let_values
-from eqsat_layout.passes.let_vectors import serialise_let_vectors
 from eqsat_layout.passes.rounding import round_by_arithmetic
 from eqsat_layout.targets.gpu.kernels.exact_floats import exact_floats
 from eqsat_layout.targets.gpu.kernels.float_bounds import float_bounds
@@ -27,9 +24,9 @@ from eqsat_layout.targets.gpu.kernels.narrow_integers import narrow_integers
 from eqsat_layout.targets.gpu.kernels.vectors import LANES
 from eqsat_layout.targets.gpu.kernels.whole_indices import whole_indices
 from eqsat_layout.targets.gpu.lowered import Lowered, split_by_kind
+from eqsat_layout.targets.gpu.passes import launching, vectorised
 from eqsat_layout.targets.opencl.kernels import half
 from eqsat_layout.targets.schedules.exact_values import hide_divisions_and_zeros, reveal_arithmetic
-from eqsat_layout.tir.negated_dividends import dividends_that_count_up
 from eqsat_layout.tir.structural import nodes_of, primfunc_pass, structural_map
 
 _STORE: Final = "tirx.texture2d_store"
@@ -49,7 +46,6 @@ _CONVERSIONS: Final = {
     "uint16": "convert_ushort",
 }
 _OF_BITS: Final = {"float32": "as_float", "float64": "as_double"}
-_INDEX_BITS: Final = 32
 _HEAD: Final = "// Function: "
 _BARRIER: Final = "barrier(CLK_LOCAL_MEM_FENCE)"
 _READS_OF_TVM: Final = re.compile(r"#ifdef __OPENCL_VERSION__\n(?:#(?:if|else|define).*\n)*#endif\n#endif\n+")
@@ -123,21 +119,9 @@ def _passes(target: tvm.target.Target) -> list[Any]:
         TextureFlatten(),
         typed_stores(),
         s_tir.transform.StmtSimplify(),
-        s_tir.transform.LowerOpaqueBlock(),
-        dividends_that_count_up(),
-        tirx.transform.FlattenBuffer(),
-        with_let_values(tirx.transform.BF16ComputeLegalize()),
-        clamped_casts(),
-        indices_in_bits(_INDEX_BITS),
-        serialise_let_vectors(),  # what the next one would give the last lane's value
-        tirx.transform.VectorizeLoop(),
+        *vectorised(),
         _checked_stores,
-        tirx.transform.UnrollLoop(),
-        tirx.transform.StmtSimplify(),
-        s_tir.transform.RewriteUnsafeSelect(),
-        tirx.transform.VerifyMemory(),
-        tirx.transform.AnnotateEntryFunc(),
-        tirx.transform.SplitHostDevice(),
+        *launching(),
     ]
 
 
