@@ -21,10 +21,23 @@ def symbols_of(nodes: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str,
     known: dict[str, Any] = {}
     for name, var in inputs.items():
         for size, extent in zip(getattr(nodes.get(name), "shape", ()), var.ty.shape.values, strict=False):
-            said = _expression(size)
-            if getattr(said, "is_Symbol", False) and isinstance(extent, ir.Var):
-                known.setdefault(str(said), extent)
+            symbol, factor, offset = _linear(_expression(size))
+            if symbol and isinstance(extent, ir.Var):
+                known.setdefault(symbol, extent if factor == 1 else tirx.floordiv(extent - offset, factor))
     return known
+
+
+def _linear(said: Any) -> tuple[str, int, int]:
+    """The symbol of a size, and ``8 s + 1`` of it; "" for what is another, or ``s + 1``, of which nothing is gained."""
+    if getattr(said, "is_Symbol", False):
+        return str(said), 1, 0
+    symbols = list(getattr(said, "free_symbols", ()))
+    if len(symbols) == 1:
+        offset, next_one, third = (said.subs(symbols[0], at) for at in (0, 1, 2))
+        factor = next_one - offset
+        if offset.is_Integer and factor.is_Integer and factor > 0 and third == offset + 2 * factor:
+            return str(symbols[0]), int(factor), int(offset)
+    return "", 1, 0
 
 
 def with_extents(b: relax.BlockBuilder, made: Any, value: Any, symbols: _Symbols) -> Any:
