@@ -16,6 +16,7 @@ import typer
 
 from eqsat_layout.cli import answers
 from eqsat_layout.cli.common import (
+    CLOSED,
     ApproxOption,
     AssumeOption,
     DebugOption,
@@ -59,6 +60,10 @@ def main() -> None:
     """The console script, by that name in completion too, however it is started."""
     try:
         app(prog_name=app.info.name)
+    except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):  # Click's own code for it says that something is wrong
+            sys.exit(CLOSED)
+        raise
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 import tvm
 from tvm import relax, te, tirx, topi
 
-from eqsat_layout.graph import takes
+from eqsat_layout.graph import images, takes
 from eqsat_layout.graph.op_names import ops_in
 from eqsat_layout.graph.packed_convolution import PackedConvolution
 from eqsat_layout.tir.counts_in_halves import with_wide_counts
@@ -65,6 +66,9 @@ def legalize(mod: tvm.IRModule) -> tvm.IRModule:
     for name in _FULL:
         if name in legalizers:
             legalizers[name] = _full_legalizer(legalizers[name])
+    for name, wrapped in images.LEGALIZERS.items():
+        if name in legalizers:
+            legalizers[name] = partial(wrapped, legalizers[name])
     if _COUNTED in legalizers:
         legalizers[_COUNTED] = _range_legalizer(legalizers[_COUNTED])
     made = relax.transform.LegalizeOps(legalizers)(mod)

@@ -54,7 +54,7 @@ class Options(TypedDict, total=False):
     - ``validate`` (bool, default False): run both modules on random inputs, with poison in all padding that nothing may
       rely on, and raise :class:`~eqsat_layout.errors.ValidationError` where they differ.
     - ``fallback`` (bool, default False): as ``validate``; where they differ, give the input back with a note.
-    - ``notes`` (list): ``compile`` appends what a person should know; a plan has it in :attr:`Plan.notes`.
+    - ``notes`` (list): what a person should know is added to it; a plan has it in :attr:`Plan.notes` too.
     """
 
     shapes: Mapping[str, Sequence[int | Sequence[int] | None]] | None

@@ -59,7 +59,11 @@ def plan(source: Any, target: Any = None, **options: Unpack[Options]) -> Plan:
     mod, options = as_module(source, options)
     with collector_paused():
         choice = choose(mod, own, options)
-    return summarise(choice)
+    found = summarise(choice)
+    asked = options.get("notes")
+    if asked is not None:
+        asked += found.notes
+    return found
 
 
 @one_at_a_time

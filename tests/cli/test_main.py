@@ -260,9 +260,16 @@ def test_a_full_disk_behind_the_output_is_said_in_a_line() -> None:
     assert done.stderr == "eqsat-layout: can't write what there is to say: No space left on device\n"
 
 
-def test_a_reader_that_has_seen_enough_is_no_failure_of_the_program() -> None:
-    """`eqsat-layout fuzz | head` ended with exit code 1, which says that a rule is wrong."""
-    code = "from eqsat_layout.cli.common import errors, make_console\nwith errors(False): make_console().print('x')"
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from eqsat_layout.cli.common import errors, make_console\nwith errors(False): make_console().print('x')",
+        "import sys; from eqsat_layout.cli.main import main\nsys.argv[1:] = ['--help']; main()",
+    ],
+    ids=["report", "help"],
+)
+def test_a_reader_that_has_seen_enough_is_no_failure_of_the_program(code: str) -> None:
+    """`eqsat-layout fuzz | head`, and `--help | head`, ended with exit code 1, which says that a rule is wrong."""
     read, write = os.pipe()
     os.close(read)
     run = subprocess.run([sys.executable, "-c", code], stdout=write, stderr=subprocess.PIPE, check=False)

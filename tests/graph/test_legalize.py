@@ -12,7 +12,7 @@ from compare import stock_results
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from programs import program
-from tvm import relax
+from tvm import relax, tirx
 from tvm.relax import op as R
 
 import eqsat_layout
@@ -258,6 +258,34 @@ def test_scans_of_nothing(scan) -> None:
     """TVM divided by the extent."""
     made = legalize(program(lambda builder, x: builder.emit(scan(x, 1)), (3, 0)))
     assert "call_tir" in made.script()
+
+
+def test_corners_that_meet_in_one_element() -> None:
+    """TVM divided by the 0 elements between them: "Divide by zero"."""
+    data = np.arange(70, dtype="float32").reshape(1, 2, 5, 7)
+    aligned = {"layout": "NCHW", "method": "linear", "coordinate_transformation_mode": "align_corners"}
+    mod = program(lambda builder, x: builder.emit(R.image.resize2d(x, (1, 3), **aligned)), data.shape)
+    np.testing.assert_allclose(stock_results(legalize(mod), data)[0], data[:, :, :1, [0, 3, 6]])
+
+
+def test_grids_of_open_sizes() -> None:
+    """ "affine_grid legalization requires static target_shape"."""
+    height, width = tirx.Var("h", "int64"), tirx.Var("w", "int64")
+    matrix = np.random.default_rng(0).standard_normal((1, 2, 3), "float32")
+
+    def made(sizes) -> tvm.IRModule:
+        builder = relax.BlockBuilder()
+        params = [relax.Var("x", relax.TensorType((1, 2, 3), "float32")), relax.Var("s", relax.ShapeType(sizes))]
+        with builder.function("main", params):
+            builder.emit_func_output(R.image.affine_grid(params[0], relax.ShapeExpr(sizes), align_corners=False))
+        return legalize(builder.get())
+
+    shape = tvm.runtime.ShapeTuple([4, 5])
+    machines = [
+        relax.VirtualMachine(tvm.compile(made(sizes), "llvm"), tvm.cpu()) for sizes in ((height, width), (4, 5))
+    ]
+    opened, known = (machine["main"](tvm.runtime.tensor(matrix), shape).numpy() for machine in machines)
+    np.testing.assert_allclose(opened, known, rtol=1e-5, atol=1e-6)
 
 
 def test_takes_are_as_tvm_makes_them_without_its_warning(capfd: pytest.CaptureFixture[str]) -> None:

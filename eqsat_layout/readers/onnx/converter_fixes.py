@@ -20,6 +20,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import last_of
 from eqsat_layout.readers.layers.dtypes import as_dtype
+from eqsat_layout.readers.onnx.definitions import draws
 from eqsat_layout.readers.onnx.element_moves import tiled
 from eqsat_layout.readers.onnx.graphs import nodes_of, opset_of
 from eqsat_layout.readers.onnx.inference import inferred
@@ -91,7 +92,7 @@ def with_functions_written_out(model: Any, asked: frozenset[str]) -> Any:
     converters = onnx_frontend._get_convert_map()
     opset = opset_of(model)
     for node in nodes_of(model.graph):
-        is_open = node.op_type in asked or node.op_type not in converters
+        is_open = node.op_type in asked or not (node.op_type in converters or draws(node.op_type))
         if not node.domain and is_open and has_function(node.op_type, opset):
             found[node.op_type] = None
     if not found:
@@ -174,10 +175,25 @@ def check_meaning(op: str, inputs: Any, attributes: dict[str, Any]) -> None:
         raise EqsatError(f"TopK of {inputs[0].ty.dtype} is not done")
     if op == "Reshape" and isinstance(inputs[1], ir.GenericConst) and len(inputs[1].ty.shape) != 1:
         raise EqsatError(f"a shape is a vector, and the input 1 is a tensor of {len(inputs[1].ty.shape)} axes")
+    if op == "PRelu":
+        _check_slopes(*(getattr(one.ty, "shape", None) for one in list(inputs)[:2]))
     if op == "RoiAlign" and attributes.get("mode", b"avg") != b"avg":
         raise EqsatError(f"RoiAlign with mode={attributes['mode'].decode()} is not done")
     if op == "RMSNormalization" and attributes.get("axis", -1) in (0, -len(inputs[0].ty.shape)):
         raise EqsatError("RMSNormalization over all axes is not done")
+
+
+def _check_slopes(data: Any, slopes: Any) -> None:
+    """TVM finds only in the build that slopes don't fit, and says nothing of them."""
+    if not all(isinstance(shape, relax.ShapeExpr) for shape in (data, slopes)):
+        return
+    ends = zip(reversed(list(data.values)), reversed(list(slopes.values)), strict=False)
+    numbers = [tuple(map(int, pair)) for pair in ends if all(isinstance(one, tirx.IntImm) for one in pair)]
+    if len(slopes.values) > len(data.values) or any(own not in (1, extent) for extent, own in numbers):
+        raise EqsatError(
+            f"slopes of shape {list(slopes.values)} don't spread to data of shape {list(data.values)}: those of "
+            "channels have an extent of 1 for each axis behind them"
+        )
 
 
 def fixed_inputs(builder: relax.BlockBuilder, op: str, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:

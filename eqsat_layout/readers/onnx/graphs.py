@@ -19,7 +19,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from eqsat_layout.errors import EqsatError, did_you_mean
+from eqsat_layout.errors import EqsatError
 from eqsat_layout.readers.guards.tensor_sizes import UnsafeTensorError, check_extents
 
 MOST_COMPUTED: Final = 1 << 26
@@ -34,14 +34,14 @@ MOST_RESULTS: Final = 2048
 _LARGEST_NUMBER: Final = (1 << 31) - 1
 """Of an attribute: the axis 2^32 is the axis 0 in 32 bits."""
 
-_OF_TOOLS: Final = "__"
-"""Attributes of this beginning are notes of those who make models: ONNX's own checker passes them over."""
-
 _ANY_NUMBER: Final = ("value_int", "start", "end")
 """Attributes that no 32 bits hold: a constant, and where the part of a shape ends, which may be "at the end"."""
 
 TEXT: Final = 8
 """ONNX's number of that type of elements."""
+
+COMPLEX: Final = (14, 15)
+"""Those of 64 and 128 bits."""
 
 _DOMAINS: Final = ("", "com.microsoft")
 """Whose ops the converters mean; functions of other domains are written out before."""
@@ -199,23 +199,6 @@ def check_ports(graph: Any) -> None:
                 raise EqsatError(
                     f"the {what} {value.name!r} is no tensor but of the kind {str(kind).removesuffix('_type')}"
                 )
-
-
-def check_attribute_names(model: Any) -> None:
-    """:class:`EqsatError` for an attribute that an op of ONNX does not have, such as ``dilation`` for ``dilations``."""
-    defs, opset = importlib.import_module("onnx").defs, opset_of(model)
-    known: dict[str, Any] = {}
-    for node in nodes_of(model.graph):
-        op = str(node.op_type)
-        if node.domain or not (op in known or defs.has(op, opset)):
-            continue
-        if op not in known:  # those of a newer version mean what they mean there
-            known[op] = defs.get_schema(op, opset).attributes.keys() | defs.get_schema(op).attributes.keys()
-        names = known[op]
-        for name in (str(attribute.name) for attribute in node.attribute):
-            if name not in names and not name.startswith(_OF_TOOLS):
-                near = did_you_mean(name, names)
-                raise EqsatError(f"{of_node(node)} has an attribute {name!r}, which {op} has not. {near}".rstrip())
 
 
 def graphs_of(node: Any) -> list[Any]:

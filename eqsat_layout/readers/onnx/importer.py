@@ -31,8 +31,10 @@ from eqsat_layout.readers.onnx import (
     resizes,
     windowed_attention,
 )
+from eqsat_layout.readers.onnx.definitions import why_not_taken
 from eqsat_layout.readers.onnx.equal_extents import with_equal_extents
 from eqsat_layout.readers.onnx.graphs import (
+    COMPLEX,
     TEXT,
     ConstantBudget,
     OnnxNodeError,
@@ -171,7 +173,7 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
             is_own = node.op_type in _OWN or missing_ops.takes(node.op_type, len(node.output))
             is_own = is_own or contrib.takes(contrib.name_of(node))
             if not is_own and node.op_type not in _get_convert_map():
-                raise OnnxNodeError(f"{of_node(node)}: nothing here converts this op", node.op_type)
+                raise OnnxNodeError(f"{of_node(node)}: {why_not_taken(node, self.opset)}", node.op_type)
             for inner in graphs_of(node):
                 self._check_for_unsupported_ops(inner)
 
@@ -210,6 +212,8 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
                 raise EqsatError(
                     f"input {value.name!r} holds text, which is not done: give numbers (the words' indices)"
                 )
+            if value.type.tensor_type.elem_type in COMPLEX:
+                raise EqsatError(f"input {value.name!r} holds complex numbers, which is not done: give pairs of reals")
         super()._parse_graph_input(graph)
         self._given = set(self._inputs.values())
 

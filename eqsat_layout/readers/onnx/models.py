@@ -13,12 +13,12 @@ from typing import Any
 
 from eqsat_layout.readers.model import Model, Sizes
 from eqsat_layout.readers.naming import with_names
+from eqsat_layout.readers.onnx.definitions import check_nodes
 from eqsat_layout.readers.onnx.external_data import check_is_complete, check_locations
 from eqsat_layout.readers.onnx.folding import folded, with_functions_inlined
 from eqsat_layout.readers.onnx.graphs import (
     OnnxNodeError,
     bytes_given,
-    check_attribute_names,
     check_domains,
     check_ports,
     in_order,
@@ -50,7 +50,7 @@ def from_proto(given: Any, sizes: Sizes | None = None) -> Model:
     check_is_complete(given)
     given = with_functions_inlined(in_order(of_a_known_version(given)))
     check_ports(given.graph)
-    check_attribute_names(given)
+    check_nodes(given)
     return _from_checked(given, sizes, frozenset())
 
 

@@ -16,6 +16,7 @@ from tvm import relax
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import first_line
 from eqsat_layout.readers.onnx.graphs import nodes_of, opset_of
+from eqsat_layout.readers.onnx.inference import inferred
 
 OLDEST: Final = 7
 """Before it operands were broadcast by attributes."""
@@ -37,11 +38,28 @@ def of_a_known_version(model: Any) -> Any:
             )
     if version >= OLDEST:
         return model
+    model = _with_slopes_of_channels(model)
     converter = importlib.import_module("onnx.version_converter")
     try:
         return converter.convert_version(model, OLDEST)
     except (RuntimeError, converter.ConvertError) as error:
         raise EqsatError(f"of opset {version}, which ONNX does not convert to {OLDEST}: {first_line(error)}") from error
+
+
+def _with_slopes_of_channels(model: Any) -> Any:
+    """Slopes of ``PRelu``, which are of the axis 1, as newer versions spread them: ONNX's converter leaves them."""
+    slopes = {str(node.input[1]): str(node.input[0]) for node in nodes_of(model.graph) if node.op_type == "PRelu"}
+    if not slopes:
+        return model
+    onnx, changed = importlib.import_module("onnx"), inferred(model)
+    graph = changed.graph
+    ranks = {one.name: len(one.type.tensor_type.shape.dim) for one in (*graph.input, *graph.value_info, *graph.output)}
+    for tensor in graph.initializer:
+        if tensor.name in slopes and len(tensor.dims) == 1 and tensor.dims[0] > 1:
+            tensor.dims.extend([1] * (ranks.get(slopes[tensor.name], 2) - 2))
+            for value in (one for one in graph.input if one.name == tensor.name):
+                value.CopyFrom(onnx.helper.make_tensor_value_info(value.name, tensor.data_type, tensor.dims))
+    return changed
 
 
 def with_functions_of_its_version(model: Any) -> Any:

@@ -21,16 +21,29 @@ def symbols_of(nodes: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str,
     known: dict[str, Any] = {}
     for name, var in inputs.items():
         for size, extent in zip(getattr(nodes.get(name), "shape", ()), var.ty.shape.values, strict=False):
-            said = _expression(size)
-            if getattr(said, "is_Symbol", False) and isinstance(extent, ir.Var):
-                known.setdefault(str(said), extent)
+            symbol, factor, offset = _linear(_expression(size))
+            if symbol and isinstance(extent, ir.Var):
+                known.setdefault(symbol, extent if factor == 1 else tirx.floordiv(extent - offset, factor))
     return known
 
 
-def with_extents(b: relax.BlockBuilder, made: Any, value: Any, symbols: _Symbols) -> Any:
+def _linear(said: Any) -> tuple[str, int, int]:
+    """The symbol of a size, and 8 and 1 for ``8 s + 1``, of which an input may be; "" for others."""
+    if getattr(said, "is_Symbol", False):
+        return str(said), 1, 0
+    symbols = list(getattr(said, "free_symbols", ()))
+    if len(symbols) == 1:
+        offset, next_one, third = (said.subs(symbols[0], at) for at in (0, 1, 2))
+        factor = next_one - offset
+        if offset.is_Integer and factor.is_Integer and factor > 1 and third == offset + 2 * factor:
+            return str(symbols[0]), int(factor), int(offset)
+    return "", 1, 0
+
+
+def with_extents(b: relax.BlockBuilder, made: Any, value: Any, symbols: _Symbols, *, anew: bool = False) -> Any:
     """``made``, whose shape Relax does not know, of the one that torch says ``value`` has; as it is where that holds
-    sizes of other ``symbols``."""
-    if not isinstance(made, relax.Var) or not isinstance(made.ty, relax.TensorType) or _is_known(made):
+    sizes of other ``symbols``. ``anew``: also where Relax knows it."""
+    if not isinstance(made, relax.Var) or not isinstance(made.ty, relax.TensorType) or (_is_known(made) and not anew):
         return made
     extents = extents_of(value, symbols)
     if extents is None:
@@ -38,11 +51,28 @@ def with_extents(b: relax.BlockBuilder, made: Any, value: Any, symbols: _Symbols
     return b.match_cast(made, relax.TensorType(extents, str(made.ty.dtype)))
 
 
+def in_words_of(b: relax.BlockBuilder, made: Any, value: Any, symbols: _Symbols) -> Any:
+    """``made``, whose shape Relax knows, in torch's words for it, which every run checks: of several convolutions
+    ``(h - 1) // 2 + 1`` and a half of h are no two sizes that Relax can tell to be equal."""
+    extents = extents_of(value, symbols) if isinstance(made, relax.Var) and _is_of_open_shape(made) else None
+    return made if extents is None or is_of(made, extents) else with_extents(b, made, value, symbols, anew=True)
+
+
+def _is_of_open_shape(made: relax.Var) -> bool:
+    is_known = isinstance(made.ty, relax.TensorType) and _is_known(made)
+    return is_known and not all(isinstance(extent, tirx.IntImm) for extent in made.ty.shape.values)
+
+
 def extents_of(value: Any, symbols: _Symbols) -> list[Any] | None:
     """Those of a tensor of torch's, in Relax; ``None`` for what is none, and for sizes of other symbols."""
     shape = getattr(value, "shape", None)
     made = [extent_of(size, symbols) for size in shape or ()]
     return None if shape is None or any(one is None for one in made) else made
+
+
+def is_open(made: Any) -> bool:
+    """Whether Relax does not know the shape of what was made."""
+    return isinstance(made, relax.Var) and isinstance(made.ty, relax.TensorType) and not _is_known(made)
 
 
 def is_of(made: Any, extents: Sequence[Any]) -> bool:

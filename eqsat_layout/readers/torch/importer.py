@@ -17,7 +17,15 @@ from eqsat_layout.notes import said_by
 from eqsat_layout.readers.layers.dtypes import as_dtype
 from eqsat_layout.readers.torch import experts, functions, missing_ops, ordered, recurrent, special, tables, vision
 from eqsat_layout.readers.torch.derived_sizes import with_numbers, with_own_symbols
-from eqsat_layout.readers.torch.extents import extent_of, extents_of, is_of, symbols_of, with_extents
+from eqsat_layout.readers.torch.extents import (
+    extent_of,
+    extents_of,
+    in_words_of,
+    is_of,
+    is_open,
+    symbols_of,
+    with_extents,
+)
 from eqsat_layout.readers.torch.missing_ops import of_size
 from eqsat_layout.readers.torch.nodes import TorchNodeError, args_seen, ignored, watched
 from eqsat_layout.readers.torch.places import Places
@@ -81,6 +89,8 @@ class _Mended(_Base):  # type: ignore[misc]
             own = watched(node)
             try:
                 made = convert(own)
+                if is_open(made) and self._says_sizes_anew(node):
+                    made = convert(own)
                 if not node.target.__name__.startswith(_WITHOUT_VALUES):
                     check_types(made, node.meta.get("val"))
                     if unseen := ignored(own):
@@ -91,6 +101,14 @@ class _Mended(_Base):  # type: ignore[misc]
             return made
 
         return converted
+
+    def _says_sizes_anew(self, node: Any) -> bool:
+        """Whether some operand of a node got torch's words for its sizes, in which operands of one size agree."""
+        before = {one: self.env[one] for one in node.all_input_nodes if one in self.env}
+        b, symbols = self.block_builder, self._symbols
+        after = {one: in_words_of(b, made, one.meta.get("val"), symbols) for one, made in before.items()}
+        self.env.update(after)
+        return any(after[one] is not made for one, made in before.items())
 
     def _own(self, make: Any) -> Any:
         def converted(node: Any) -> Any:

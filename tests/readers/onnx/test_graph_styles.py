@@ -48,6 +48,41 @@ def test_bounds_and_counts_that_are_attributes() -> None:
     np.testing.assert_array_equal(got[0], np.take_along_axis(part, places, 1))
 
 
+@pytest.mark.parametrize(("opset", "is_said"), [(6, False), (9, True)])
+def test_slopes_are_of_channels_before_version_7(opset: int, is_said: bool) -> None:
+    """They stayed along the last axis: "TVM can't build relax.nn.prelu of gv: "."""
+    slopes = np.array([0.1, 0.2, 0.3], "float32")
+    nodes = [onnx.helper.make_node("PRelu", ["x", "slopes"], ["y"], name="leak")]
+    model = model_of(nodes, IMAGE.shape, ["y"], {"slopes": slopes}, opset)
+    model.graph.input.append(onnx.helper.make_tensor_value_info("slopes", 1, [3]))
+    if is_said:
+        with pytest.raises(EqsatError, match=r"'leak' \(PRelu\): slopes of shape \[3\] don't spread to .*, 8, 7\]"):
+            eqsat_layout.Session(model)
+        return
+    got = eqsat_layout.Session(model, candidates=False).run(None, {"x": IMAGE})[0]
+    np.testing.assert_allclose(got, np.where(IMAGE < 0, IMAGE * slopes[:, None, None], IMAGE), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("node", "said"),
+    [
+        (("Conv", ["x"], ["y"]), r"'this' \(Conv\) has no operand 1 \(W\), which Conv needs"),
+        (("Relu", ["x", "x"], ["y"]), r"\(Relu\) has 2 operands, and Relu 1 at most"),
+        (("Concat", ["x", "x"], ["y"]), r"\(Concat\) has no attribute 'axis', which Concat needs"),
+        (("Sigmod", ["x"], ["y"]), r"\(Sigmod\): ONNX has no op of this name.* did you mean 'Sigmoid'\?"),
+        (("Swish", ["x"], ["y"]), r"\(Swish\): .* since opset 24, in a model that says opset 18"),
+        (("Bernoulli", ["x"], ["y"]), r"'this' \(Bernoulli\): .* random numbers: give them as an input"),
+    ],
+    ids=lambda given: given[0] if isinstance(given, tuple) else "",
+)
+def test_nodes_that_are_none_of_their_op_are_named(node: Any, said: str) -> None:
+    """ "'NoneType' object has no attribute 'ty'", "nothing here converts this op" of what ONNX had written for it, or
+    in silence: ``Concat`` without an axis, ``Relu`` of two."""
+    model = model_of([onnx.helper.make_node(*node, name="this")], IMAGE.shape, ["y"], {}, 18)
+    with pytest.raises(EqsatError, match=said):
+        eqsat_layout.Session(model)
+
+
 def test_the_first_version_of_resizes() -> None:
     """Version 10, in which TVM's converter finds no size, and whose ``TopK`` it takes for the one before."""
     node = onnx.helper.make_node

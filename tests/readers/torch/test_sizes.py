@@ -251,3 +251,26 @@ def test_ranges_of_sizes_are_kept(dim: Any, least: int, most: int) -> None:
     own = ranges_of(model.module["main"])
     assert [(one.least, one.most) for one in own] == [(least, most)]
     assert own[0].name == str(model.module["main"].params[0].ty.shape[0].name)
+
+
+class _Halved(torch.nn.Module):  # type: ignore[misc]
+    """Down by convolutions, up again, and beside what it was: a U-Net."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down = torch.nn.Sequential(*(torch.nn.Conv2d(2, 2, 3, stride=2, padding=1) for _ in range(2)))
+        self.up = torch.nn.ConvTranspose2d(2, 2, 4, stride=4)
+
+    def forward(self, x: Any) -> Any:
+        return torch.cat([self.up(self.down(x)), x], 1).relu()
+
+
+def test_sizes_that_torch_alone_knows_to_be_equal() -> None:
+    """Of a multiple of a size: "object of type 'NoneType' has no len()"; and what was joined could not be built."""
+    sizes = {2: 4 * torch.export.Dim("h", min=2, max=16)}
+    program = torch.export.export(_Halved().eval(), (torch.ones(1, 2, 16, 8),), dynamic_shapes=(sizes,))
+    main = from_program(program).module["main"]
+    joined = [one.value for one in main.body.blocks[0].bindings if str(one.value).startswith("R.concat")]
+    one, other = (list(part.shape.values)[2] for part in joined[-1].args[0].ty.fields)
+    assert sym.Analyzer().can_prove_equal(one, other)
+    assert [int(extent) for extent in list(main.ret_ty.fields[0].shape.values)[1::2]] == [4, 8]
