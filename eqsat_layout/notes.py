@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import traceback
 from collections.abc import Iterator
 from typing import Final
 
@@ -95,6 +96,9 @@ _AS_PRINTED: Final = (
 )
 
 
-def last_of(text: str) -> str:
-    """The last line that says something, which is the message where a trace of C++ comes before it."""
-    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
+def last_of(error: BaseException) -> str:
+    """The last line that says something, which is the message where a trace of C++ comes before it; of an error that
+    says nothing, as TVM's assertions do, the line of code that raised it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    places = traceback.extract_tb(error.__traceback__)
+    return lines[-1] if lines else (places and places[-1].line) or type(error).__name__

@@ -1,4 +1,5 @@
-"""Integers divided by 0, and the least one by -1, on devices; indices that are out of range."""
+"""Integers divided by 0, and the least one by -1, on devices; indices that are out of range; and what TVM's simplifier
+takes NaN and overflow for impossible in, once ops are put into one another."""
 
 from __future__ import annotations
 
@@ -51,3 +52,17 @@ def check_indices(run: Runs) -> None:
     np.testing.assert_array_equal(taken, x[np.clip(at, 0, 7)])
     np.testing.assert_array_equal(gathered, np.take_along_axis(x, np.clip(at, 0, 7), 0))
     assert np.isin(overflowed[..., 0], x[:, 0]).all()
+
+
+def check_joined(run: Runs, dtype: str) -> None:
+    """``x < x + 1`` was true of all, of unsigned integers an error of TVM's; ``not (x < 0)`` was ``x >= 0``."""
+    is_float = dtype.startswith("float")
+    x = np.array([7, np.nan, -1, 0] if is_float else [7, np.iinfo(dtype).max, 1, 0], dtype)
+
+    def body(builder: Any, x: Any) -> Any:
+        if is_float:
+            return op.logical_not(builder.emit(op.less(x, relax.const(0, dtype))))
+        return op.less(x, builder.emit(op.add(x, relax.const(1, dtype))))
+
+    (got,) = run(program(body, x.shape, dtype=dtype), (x,))
+    np.testing.assert_array_equal(got, [True, is_float, not is_float, True])

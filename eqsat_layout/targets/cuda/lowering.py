@@ -27,7 +27,7 @@ from eqsat_layout.targets.gpu.kernels.float_bounds import float_bounds
 from eqsat_layout.targets.gpu.kernels.narrow_integers import narrow_integers
 from eqsat_layout.targets.gpu.kernels.whole_indices import whole_indices
 from eqsat_layout.targets.gpu.lowered import Lowered, device_part
-from eqsat_layout.targets.schedules.exact_values import hide_divisions_and_zeros, reveal_arithmetic
+from eqsat_layout.targets.schedules.exact_values import hide_arithmetic, reveal_arithmetic
 from eqsat_layout.tir.negated_dividends import dividends_that_count_up
 from eqsat_layout.tir.structural import nodes_of
 
@@ -59,7 +59,7 @@ def _launches(name: str, func: Any, target: tvm.target.Target) -> tvm.IRModule:
     passes = [
         tirx.transform.BindTarget(target),
         whole_indices(),
-        hide_divisions_and_zeros(),
+        hide_arithmetic(),
         *_passes(is_wide=any(str(getattr(var.ty, "dtype", "")) == "int64" for var in nodes_of(func.body, tirx.Var))),
     ]
     with target:

@@ -85,13 +85,6 @@ def survives_simplification(value: Any) -> bool:
             return False
 
 
-def hide_divisions_and_zeros() -> Any:
-    """A pass that does :func:`hidden` for divisions and zeros only: of functions that no schedule has done it for."""
-    return primfunc_pass(
-        "HideDivisionsAndZeros", lambda func: func.with_body(_with_hidden_divisions_and_zeros(func.body))
-    )
-
-
 def hide_arithmetic() -> Any:
     """A pass that does :func:`hidden`."""
     return primfunc_pass("HideArithmetic", hidden)

@@ -28,7 +28,7 @@ from eqsat_layout.targets.gpu.kernels.vectors import LANES
 from eqsat_layout.targets.gpu.kernels.whole_indices import whole_indices
 from eqsat_layout.targets.gpu.lowered import Lowered, split_by_kind
 from eqsat_layout.targets.opencl.kernels import half
-from eqsat_layout.targets.schedules.exact_values import hide_divisions_and_zeros, reveal_arithmetic
+from eqsat_layout.targets.schedules.exact_values import hide_arithmetic, reveal_arithmetic
 from eqsat_layout.tir.negated_dividends import dividends_that_count_up
 from eqsat_layout.tir.structural import nodes_of, primfunc_pass, structural_map
 
@@ -119,7 +119,7 @@ def _passes(target: tvm.target.Target) -> list[Any]:
     return [
         tirx.transform.BindTarget(target),
         whole_indices(),
-        hide_divisions_and_zeros(),
+        hide_arithmetic(),
         TextureFlatten(),
         typed_stores(),
         s_tir.transform.StmtSimplify(),
