@@ -66,3 +66,20 @@ def check_joined(run: Runs, dtype: str) -> None:
 
     (got,) = run(program(body, x.shape, dtype=dtype), (x,))
     np.testing.assert_array_equal(got, [True, is_float, not is_float, True])
+
+
+def check_floors(run: Runs) -> None:
+    """What is below 0, and made in the same kernel, was taken for positive, and so was a divisor from memory."""
+    x, y = np.arange(-8, 8, dtype="int32"), np.resize(np.array([-7, 3, -2], "int32"), 16)
+
+    def body(builder: Any, x: Any, y: Any) -> Any:
+        below, seven = builder.emit(op.add(x, y)), relax.const(7, "int32")
+        made = (op.floor_mod(below, seven), op.floor_divide(below, seven), op.floor_mod(x, y), op.floor_divide(x, y))
+        return tuple(builder.emit(one) for one in made)
+
+    for got, expected in zip(
+        run(program(body, x.shape, y.shape, dtype="int32"), (x, y)),
+        ((x + y) % 7, (x + y) // 7, x % y, x // y),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(got, expected)
