@@ -65,8 +65,8 @@ def first_line(error: BaseException) -> str:
 
 
 def said_by(error: BaseException) -> str:
-    """The same without the type in front."""
-    return first_of(str(error)) or type(error).__name__
+    """The same without the type in front, unless a key is all that it says."""
+    return first_line(error) if isinstance(error, KeyError) else first_of(str(error)) or type(error).__name__
 
 
 def first_of(text: str) -> str:
