@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import traceback
 from collections.abc import Iterator
 from typing import Final
 
@@ -64,8 +65,8 @@ def first_line(error: BaseException) -> str:
 
 
 def said_by(error: BaseException) -> str:
-    """The same without the type in front."""
-    return first_of(str(error)) or type(error).__name__
+    """The same without the type in front, unless a key is all that it says."""
+    return first_line(error) if isinstance(error, KeyError) else first_of(str(error)) or type(error).__name__
 
 
 def first_of(text: str) -> str:
@@ -95,6 +96,9 @@ _AS_PRINTED: Final = (
 )
 
 
-def last_of(text: str) -> str:
-    """The last line that says something, which is the message where a trace of C++ comes before it."""
-    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
+def last_of(error: BaseException) -> str:
+    """The last line that says something, which is the message where a trace of C++ comes before it; of an error that
+    says nothing, as TVM's assertions do, the line of code that raised it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    places = traceback.extract_tb(error.__traceback__)
+    return lines[-1] if lines else (places and places[-1].line) or type(error).__name__

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eqsat_layout.notes import first_line
+from eqsat_layout.notes import first_line, said_by
 
 TRACEBACK = """Traceback (most recent call last):
   File "expr.cc", line 1, in IntImm
@@ -28,3 +28,9 @@ T.int64(2) and T.int64(4) are not equal."""
 def test_an_error_in_one_line(text: str, said: str) -> None:
     """A kernel that a process of its own could not build "can't be built: Traceback (most recent call last):"."""
     assert first_line(ValueError(text)) == said
+
+
+def test_a_key_that_is_missing_is_said_to_be_one() -> None:
+    """A file of torch with a dtype that there is not was refused with "99999" and no more."""
+    assert said_by(KeyError(99999)) == "KeyError: 99999"
+    assert said_by(ValueError("no such op")) == "no such op"

@@ -142,5 +142,7 @@ def _other(value: Any, field: Any, rng: random.Random) -> Any:
         return rng.choice((value + "_", "", "x", "../x", "w", "Conv", "Loop", "If", "n" * 5000))
     if isinstance(value, float):
         return rng.choice((0.0, -1.0, 1e38, float("nan"), float("inf")))
-    bits = 31 if field.cpp_type in (field.CPPTYPE_INT32, field.CPPTYPE_ENUM) else 63
+    if field.enum_type is not None:  # protobuf takes no other numbers
+        return rng.choice([one.number for one in field.enum_type.values])
+    bits = 31 if field.cpp_type == field.CPPTYPE_INT32 else 63
     return rng.choice((0, 1, -1, 2, 7, 1 << 20, (1 << bits) - 1, -(1 << bits), value + 1))

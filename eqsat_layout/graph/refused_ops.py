@@ -30,7 +30,7 @@ def refused_op(mod: tvm.IRModule) -> str:
         try:
             legalize(relax.BlockBuilder(), call)
         except REFUSALS as error:
-            return f"{of}: {last_of(str(error)) or type(error).__name__}"
+            return f"{of}: {last_of(error)}"
     return ""
 
 

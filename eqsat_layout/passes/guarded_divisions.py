@@ -8,6 +8,7 @@ quotients and remainders alike; the least integer divided by -1 is itself, as it
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import tvm
@@ -19,6 +20,8 @@ from eqsat_layout.tir.structural import nodes_of, primfunc_pass, structural_map,
 
 DIVISIONS: Final = (tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod)
 _QUOTIENTS: Final = (tirx.Div, tirx.FloorDiv)
+_FLOORS: Final = {tirx.FloorDiv: tirx.Div, tirx.FloorMod: tirx.Mod}
+"""What they are of unsigned integers."""
 _PROMOTED: Final = 32
 """Narrower integers become ones of so many bits in C before anything is done with them."""
 
@@ -63,9 +66,15 @@ def is_integer(value: Any) -> bool:
 
 
 def guarded_division(kind: Any, a: Any, b: Any) -> Any:
-    """``kind(a, b)``, which does not trap."""
-    if not is_integer(b) or (isinstance(b, tirx.IntImm) and int(b) not in (0, -1)):
+    """``kind(a, b)``, of any value, which does not trap."""
+    if not is_integer(b):
         return kind(a, b)
+    if isinstance(b, tirx.IntImm) and int(b) not in (0, -1):
+        return _divided(kind, a, b)
+    return _guarded(kind, a, b, _divided)
+
+
+def _guarded(kind: Any, a: Any, b: Any, divided: Callable[[Any, Any, Any], Any]) -> Any:
     dtype = str(b.ty.dtype)
     dividend, divisor = tirx.Var("dividend", dtype), tirx.Var("divisor", dtype)
     zero, one = _number(0, dtype), _number(1, dtype)
@@ -75,7 +84,7 @@ def guarded_division(kind: Any, a: Any, b: Any) -> Any:
         rare = wrapped(tirx.Sub, zero, dividend) & divisor
     else:
         is_rare, rare = divisor.equal(zero), zero
-    found = kind(dividend, tirx.Select(is_rare, one, divisor))  # what is left of a division by 1 is 0
+    found = divided(kind, dividend, tirx.Select(is_rare, one, divisor))  # what is left of a division by 1 is 0
     if kind in _QUOTIENTS:
         found = tirx.Select(is_rare, rare, found)
     return tirx.Let(dividend, a, tirx.Let(divisor, b, found))
@@ -83,8 +92,10 @@ def guarded_division(kind: Any, a: Any, b: Any) -> Any:
 
 def guarded_division_in_c(kind: Any, a: Any, b: Any) -> Any:
     """The same in C, for vectors too, whose conditions are other things in each dialect: with masks of bits."""
-    if not is_integer(b) or (isinstance(b, tirx.IntImm) and int(b) not in (0, -1)):
+    if not is_integer(b):
         return kind(a, b)
+    if isinstance(b, tirx.IntImm) and int(b) not in (0, -1):
+        return _divided(kind, a, b)
     dtype = str(b.ty.dtype)
     element, by, lanes = dtype.partition("x")
     bits = int(tvm.DataType(element).bits)
@@ -98,12 +109,28 @@ def guarded_division_in_c(kind: Any, a: Any, b: Any) -> Any:
     part, ordinary = tirx.Var("part", unsigned), tirx.Var("ordinary", unsigned)  # not 0; 1 or 0
     kept, dropped = zero - ordinary, ordinary - one
     parts = value(unsigned, divisor) + one >> one if is_signed else divisor  # 0 for -1, too
-    found = kind(dividend, value(dtype, (value(unsigned, divisor) & kept) | (one - ordinary)))
+    found = _divided(kind, dividend, value(dtype, (value(unsigned, divisor) & kept) | (one - ordinary)))
     if kind in _QUOTIENTS:  # what is left of a division by 1 is 0
         rare = (zero - value(unsigned, dividend)) & value(unsigned, divisor) if is_signed else zero
         found = value(dtype, (value(unsigned, found) & kept) | (rare & dropped))
     found = tirx.Let(ordinary, (part | (zero - part)) >> _number(bits - 1, unsigned), found)
     return tirx.Let(dividend, a, tirx.Let(divisor, b, tirx.Let(part, parts, found)))
+
+
+def _divided(kind: Any, a: Any, b: Any) -> Any:
+    """``kind(a, b)``, which does not trap, without floors: those of TVM's go by the range of ``a``, and take what wraps
+    around, or is cast from unsigned integers, for positive."""
+    if kind not in _FLOORS:
+        return kind(a, b)
+    dtype = str(b.ty.dtype)
+    if dtype.startswith("uint"):
+        return _FLOORS[kind](a, b)
+    bits = int(tvm.DataType(dtype.partition("x")[0]).bits)
+    dividend, divisor, rest = (tirx.Var(name, dtype) for name in ("dividend", "divisor", "rest"))
+    differs = (rest ^ divisor) & (rest | (_number(0, dtype) - rest))  # in sign, unless nothing is left
+    is_below = differs >> _number(bits - 1, dtype)  # 0 or -1
+    found = tirx.Div(dividend, divisor) + is_below if kind is tirx.FloorDiv else rest + (divisor & is_below)
+    return tirx.Let(dividend, a, tirx.Let(divisor, b, tirx.Let(rest, tirx.Mod(dividend, divisor), found)))
 
 
 def _number(value: int, dtype: str) -> Any:
@@ -137,7 +164,7 @@ def _without_divisions_by_zero(func: Any) -> Any:
             return node
         if bounds.min_value == 0:
             return type(node)(node.a, tirx.Max(node.b, _number(1, str(node.b.ty.dtype))))
-        return guarded_division(type(node), node.a, node.b)
+        return _guarded(type(node), node.a, node.b, lambda kind, a, b: kind(a, b))  # indices do not wrap around
 
     return func.with_body(structural_map(func.body, (DIVISIONS, guarded)))
 

@@ -150,8 +150,9 @@ def _check_file(path: Path) -> None:
         if own in _PROCESSORS.values() and _PROCESSORS.get(processor) != own:
             there = _PROCESSORS.get(processor, f"processors with ELF's number {processor}")
             raise EqsatError(f"{path}: can't be loaded: it is for {there}, and this machine is {own}")
-        file.seek(start)
-        table, size = file.read(entry * count), path.stat().st_size
+        size = path.stat().st_size
+        file.seek(min(start, size))
+        table = file.read(entry * count)
     segments = [table[at : at + entry] for at in range(0, len(table), entry)] if entry else []
     ends = [sum(_SEGMENT.unpack_from(one)) for one in segments if len(one) >= _SEGMENT.size]
     if len(ends) < count or max(ends, default=0) > size:

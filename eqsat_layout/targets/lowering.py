@@ -80,7 +80,7 @@ def lower(
 def _said_by_tvm(error: Exception) -> str:
     """What TVM raised itself; "" for what was raised here, which is a fault."""
     innermost = traceback.extract_tb(error.__traceback__)[-1].filename
-    return "" if Path(innermost).is_relative_to(_PACKAGE) else f"the module: {last_of(str(error))}"
+    return "" if Path(innermost).is_relative_to(_PACKAGE) else f"the module: {last_of(error)}"
 
 
 def _mute(_: str) -> None:

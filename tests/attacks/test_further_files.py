@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import tvm_ffi
 from programs import program
+from tvm import relax
 from tvm.relax import op as R
 
 import eqsat_layout
@@ -64,6 +65,16 @@ def test_a_rule_that_egglog_stops_at_is_named_with_its_place(tmp_path: Path, act
 def test_an_op_that_tvm_can_not_write_is_an_error_that_names_it() -> None:
     with pytest.raises(TargetError, match=r"TVM can't build .*Index out of range. size: 1, got index 99"):
         eqsat_layout.compile(program(lambda b, x: b.emit(R.cumsum(x, axis=99)), (2,)))
+
+
+def test_an_op_at_which_tvm_fails_without_a_word_has_a_reason() -> None:
+    """It said "relax.broadcast_to of made: " and no more, of an assertion without a text."""
+    shape = relax.Var("shape", relax.ShapeType(ndim=1))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [shape]):
+        builder.emit_func_output(builder.emit(R.broadcast_to(relax.const(1.0), shape), "made"))
+    with pytest.raises(TargetError, match=r"relax.broadcast_to of made: .*\w"):
+        eqsat_layout.compile(builder.finalize())
 
 
 _CHAIN = " ".join(f'(= t{i} (Op k{i} (Arg t{i + 1} (End)))) (is k{i} "relax.abs")' for i in range(40))

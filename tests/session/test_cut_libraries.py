@@ -25,6 +25,17 @@ def test_a_library_that_is_cut_off_is_refused(tmp_path: Path) -> None:
             opened(cut)
 
 
+@pytest.mark.parametrize("start", [1 << 60, (1 << 64) - 1])
+def test_a_library_whose_segments_are_told_far_behind_its_end_is_cut_off(tmp_path: Path, start: int) -> None:
+    """It was an OSError, "Invalid argument"."""
+    data = bytearray(Path(core.__file__).read_bytes())
+    data[32:40] = start.to_bytes(8, "little")
+    far = tmp_path / "far.so"
+    far.write_bytes(data)
+    with pytest.raises(EqsatError, match=r"far\.so: can't be loaded: it is cut off"):
+        opened(far)
+
+
 def test_a_library_for_another_processor_says_so(tmp_path: Path) -> None:
     """The system says of such a file that there is none."""
     data = bytearray(Path(core.__file__).read_bytes())

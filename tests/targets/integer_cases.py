@@ -1,4 +1,5 @@
-"""Integers divided by 0, and the least one by -1, on devices; indices that are out of range."""
+"""Integers divided by 0, and the least one by -1, on devices; indices that are out of range; and what TVM's simplifier
+takes NaN and overflow for impossible in, once ops are put into one another."""
 
 from __future__ import annotations
 
@@ -51,3 +52,34 @@ def check_indices(run: Runs) -> None:
     np.testing.assert_array_equal(taken, x[np.clip(at, 0, 7)])
     np.testing.assert_array_equal(gathered, np.take_along_axis(x, np.clip(at, 0, 7), 0))
     assert np.isin(overflowed[..., 0], x[:, 0]).all()
+
+
+def check_joined(run: Runs, dtype: str) -> None:
+    """``x < x + 1`` was true of all, of unsigned integers an error of TVM's; ``not (x < 0)`` was ``x >= 0``."""
+    is_float = dtype.startswith("float")
+    x = np.array([7, np.nan, -1, 0] if is_float else [7, np.iinfo(dtype).max, 1, 0], dtype)
+
+    def body(builder: Any, x: Any) -> Any:
+        if is_float:
+            return op.logical_not(builder.emit(op.less(x, relax.const(0, dtype))))
+        return op.less(x, builder.emit(op.add(x, relax.const(1, dtype))))
+
+    (got,) = run(program(body, x.shape, dtype=dtype), (x,))
+    np.testing.assert_array_equal(got, [True, is_float, not is_float, True])
+
+
+def check_floors(run: Runs) -> None:
+    """What is below 0, and made in the same kernel, was taken for positive, and so was a divisor from memory."""
+    x, y = np.arange(-8, 8, dtype="int32"), np.resize(np.array([-7, 3, -2], "int32"), 16)
+
+    def body(builder: Any, x: Any, y: Any) -> Any:
+        below, seven = builder.emit(op.add(x, y)), relax.const(7, "int32")
+        made = (op.floor_mod(below, seven), op.floor_divide(below, seven), op.floor_mod(x, y), op.floor_divide(x, y))
+        return tuple(builder.emit(one) for one in made)
+
+    for got, expected in zip(
+        run(program(body, x.shape, y.shape, dtype="int32"), (x, y)),
+        ((x + y) % 7, (x + y) // 7, x % y, x // y),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(got, expected)

@@ -82,9 +82,7 @@ def _check(node: Any, mod: tvm.IRModule, function: str) -> None:
     try:
         pairs = _claims(node, mod)
     except _REFUSALS as error:
-        raise UnsafeTypeError(
-            f"{function}: {_named(node)} can't be: {last_of(str(error)) or type(error).__name__}"
-        ) from None
+        raise UnsafeTypeError(f"{function}: {_named(node)} can't be: {last_of(error)}") from None
     for claimed, made in pairs:
         if not _holds(claimed, made):
             raise UnsafeTypeError(f"{function}: {_named(node)} is said to be {_short(claimed)}, and is {_short(made)}")

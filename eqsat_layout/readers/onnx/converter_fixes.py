@@ -116,7 +116,7 @@ def with_functions_written_out(model: Any, asked: frozenset[str]) -> Any:
             typed, [("", op) for op in found], exclude=False, inline_schema_functions=True
         )
     except RuntimeError as error:
-        raise EqsatError(f"ONNX does not write {', '.join(found)} in other ops: {last_of(str(error))}") from error
+        raise EqsatError(f"ONNX does not write {', '.join(found)} in other ops: {last_of(error)}") from error
     if not is_said and written.graph == typed.graph:  # of another version of the op, which the inliner does not take
         return model
     return with_functions_written_out(written, asked)  # definitions may hold such ops themselves

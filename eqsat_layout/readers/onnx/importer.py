@@ -304,9 +304,9 @@ _AFTER_BRANCHES: Final = "branched"
 
 def _said(error: Exception, operands: Any) -> str:
     """A converter that wants a constant looks into its value, whatever it is given."""
-    said = said_by(error)
     if isinstance(error, KeyError):
-        return f"without {said}, which is read of it, is not done"
+        return f"without {error}, which is read of it, is not done"
+    said = said_by(error)
     if isinstance(error, AttributeError) and said.endswith("object has no attribute 'value'"):
         return f"with an operand that must be constant is not done{_known_late(operands)}"
     if isinstance(error, AttributeError | TypeError | IndexError | AssertionError):

@@ -17,7 +17,6 @@ from eqsat_layout.errors import EqsatError
 from eqsat_layout.soundness.programs.adversarial_costs import AdversarialCosts
 from eqsat_layout.soundness.programs.choices import Choices
 from eqsat_layout.soundness.programs.ops import kinds_for
-from eqsat_layout.soundness.programs.ops_quantised import quantised
 from eqsat_layout.soundness.programs.ops_schema import of_unknown_size
 from eqsat_layout.soundness.programs.writer import EXTENTS, FunctionWriter, ModuleWriter, Step
 
@@ -40,14 +39,14 @@ class RandomProgram:
 
 
 def make_program(
-    choices: Choices, *, known_sizes: bool = False, of_bytes: bool = False, odd: bool = False
+    choices: Choices, *, known_sizes: bool = False, mostly: Step | None = None, odd: bool = False
 ) -> RandomProgram:
     """The program that ``choices`` make. ``known_sizes``: none that only the data says, as devices have it;
-    ``of_bytes``: most of its steps are products of bytes; ``odd``: extents near multiples of vectors, and bfloat16."""
+    ``mostly``: half of its steps are of this kind; ``odd``: extents near multiples of vectors, and bfloat16."""
 
     def kinds(w: FunctionWriter, x: Any) -> dict[Step, int]:
         found = {kind: n for kind, n in kinds_for(w, x).items() if not known_sizes or kind is not of_unknown_size}
-        return {kind: sum(found.values()) if of_bytes and kind is quantised else n for kind, n in found.items()}
+        return {kind: sum(found.values()) if kind is mostly else n for kind, n in found.items()}
 
     writer = ModuleWriter(choices, kinds)
     FunctionWriter(writer, "main", _params(choices, odd), depth=0).write(9)

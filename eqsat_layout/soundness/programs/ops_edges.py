@@ -87,4 +87,26 @@ def wrapping(w: FunctionWriter, x: Any) -> Any:
     return answer if choices.chance(70) else [y, answer]  # what nobody else reads is in one kernel with the answer
 
 
-EDGE_KINDS: dict[Step, int] = {borders: 2, wrapping: 4}
+def joined(w: FunctionWriter, x: Any) -> Any:
+    """What arithmetic that knows no NaN, no wrap-around and no negative numbers makes other ops of, put together."""
+    choices, dtype = w.choices, dtype_of(x)
+    if dtype == "bool" or w.known(x).is_rough:
+        return None
+    if dtype.startswith("float"):
+        y = w.emit(choices.choice((R.negative, R.abs, R.nn.relu))(x), rough=False)
+        flags = w.emit(choices.choice((R.less, R.greater_equal, R.equal))(*choices.shuffled([x, y])))
+        if choices.chance(60):
+            flags = w.emit(R.logical_not(flags))
+        return flags if choices.chance(50) else w.emit(R.where(flags, x, y), rough=False)
+    if choices.chance(50):
+        return wrapping(w, x)
+    divisor: Any = relax.const(choices.between(2, 7), dtype)
+    if choices.chance(50):  # one from memory, which is not 0
+        divisor = w.emit(R.add(w.emit(R.multiply(x, relax.const(2, dtype)), grows=1), relax.const(1, dtype)))
+    if not dtype.startswith("uint") and choices.chance(50):
+        divisor = w.emit(R.negative(divisor))
+    below = w.emit(R.subtract(x, relax.const(choices.between(1, 20), dtype)), grows=_GROWTH)
+    return w.emit(choices.choice((R.floor_divide, R.floor_mod))(below, divisor), grows=_GROWTH)
+
+
+EDGE_KINDS: dict[Step, int] = {borders: 2, wrapping: 4, joined: 0}

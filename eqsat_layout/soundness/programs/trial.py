@@ -37,8 +37,11 @@ from eqsat_layout.soundness.programs.choices import Choices
 from eqsat_layout.soundness.programs.compiled import compiled_difference
 from eqsat_layout.soundness.programs.generator import RandomProgram, make_program
 from eqsat_layout.soundness.programs.on_targets import TargetPair, running
+from eqsat_layout.soundness.programs.ops_edges import joined
+from eqsat_layout.soundness.programs.ops_quantised import quantised
 from eqsat_layout.soundness.programs.outcomes import FAILED, NOISY, REFUSED, SAME, UNCHANGED, UNRUN, ProgramOutcome
 from eqsat_layout.soundness.programs.tried import EXACTLY, Guarded, is_device
+from eqsat_layout.soundness.programs.writer import Step
 from eqsat_layout.targets.cpu.target import CpuTarget
 from eqsat_layout.targets.opencl.host.device import HalfPrecisionError
 from eqsat_layout.targets.protocol import Target
@@ -51,22 +54,23 @@ OPINION_EVERY: Final = 10
 THREADS_EVERY: Final = 16
 """Programs in one of which several threads optimise at once."""
 _THREADS: Final = 3
-BYTES_EVERY: Final = 4
-"""Programs in one of which most steps are products of bytes: faults of these show in few of them."""
+_MOSTLY_EVERY: Final = 4
+"""Programs in one of which most steps are of one kind, whose faults show in few of them."""
 
 GUARDED_SIZES: Final = (1, 9, 17)
 """Values of symbolic sizes where operands are guarded: no multiples of a vector."""
 
 
-def is_of_bytes(seed: int) -> bool:
-    """Most steps of that seed's program are products of bytes."""
-    return seed % BYTES_EVERY == BYTES_EVERY - 1
+def mostly(seed: int, target: Any) -> Step | None:
+    """What most steps of that seed's program are: products of bytes; on devices what simplifiers take for other ops."""
+    kinds = {3: quantised, 1: joined if is_device(target) else None}
+    return kinds.get(seed % _MOSTLY_EVERY)
 
 
 def program_of(choices: Choices, seed: int, target: Any = None) -> RandomProgram:
-    """The program that is tried for a seed and a target: one in so many is a quantised network."""
+    """The program that is tried for a seed and a target."""
     odd = isinstance(target, Guarded)
-    return make_program(choices, known_sizes=is_device(target), of_bytes=is_of_bytes(seed), odd=odd)
+    return make_program(choices, known_sizes=is_device(target), mostly=mostly(seed, target), odd=odd)
 
 
 Optimizer = Callable[..., Any]

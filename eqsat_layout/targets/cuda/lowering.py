@@ -24,7 +24,7 @@ from eqsat_layout.targets.gpu.kernels.narrow_integers import narrow_integers
 from eqsat_layout.targets.gpu.kernels.whole_indices import whole_indices
 from eqsat_layout.targets.gpu.lowered import Lowered, device_part
 from eqsat_layout.targets.gpu.passes import launching, vectorised
-from eqsat_layout.targets.schedules.exact_values import hide_divisions_and_zeros, reveal_arithmetic
+from eqsat_layout.targets.schedules.exact_values import hide_arithmetic, reveal_arithmetic
 from eqsat_layout.tir.structural import nodes_of
 
 _CONVERSIONS: Final = {
@@ -55,7 +55,7 @@ def _launches(name: str, func: Any, target: tvm.target.Target) -> tvm.IRModule:
     passes = [
         tirx.transform.BindTarget(target),
         whole_indices(),
-        hide_divisions_and_zeros(),
+        hide_arithmetic(),
         # TVM narrows few indices of 64 bits that are not simplified; others are when loops are unrolled, and no more
         # often: it takes longer than all else
         *([s_tir.transform.StmtSimplify()] if is_wide else []),

@@ -85,13 +85,6 @@ def survives_simplification(value: Any) -> bool:
             return False
 
 
-def hide_divisions_and_zeros() -> Any:
-    """A pass that does :func:`hidden` for divisions and zeros only: of functions that no schedule has done it for."""
-    return primfunc_pass(
-        "HideDivisionsAndZeros", lambda func: func.with_body(_with_hidden_divisions_and_zeros(func.body))
-    )
-
-
 def hide_arithmetic() -> Any:
     """A pass that does :func:`hidden`."""
     return primfunc_pass("HideArithmetic", hidden)
@@ -142,9 +135,10 @@ def _hidden_store(store: Any) -> Any:
 
 
 def _divides_what_wraps(value: Any) -> bool:
-    """Division is lowered by the range of its operands, which is worked out as if arithmetic did not wrap around."""
+    """Division is lowered by the range of its operands, which is worked out as if arithmetic did not wrap around, and
+    as if casts from unsigned integers were of what fits."""
     return any(
-        nodes_of(part, tvm.ir.TensorLoad) and nodes_of(part, *WRAPPING)
+        nodes_of(part, tvm.ir.TensorLoad) and nodes_of(part, *WRAPPING, tirx.Cast)
         for division in nodes_of(value, tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod)
         if str(division.ty.dtype).startswith("int")
         for part in (division.a, division.b)

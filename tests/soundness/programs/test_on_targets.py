@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from eqsat_layout.errors import TargetError
+from eqsat_layout.passes import guarded_divisions
 from eqsat_layout.soundness.programs import trial
 from eqsat_layout.soundness.programs.check import ProgramRun, case_difference
 from eqsat_layout.soundness.programs.choices import Choices
@@ -42,6 +43,13 @@ def test_what_a_target_gets_wrong_is_found(monkeypatch: pytest.MonkeyPatch) -> N
     outcome = check(Choices.of_seed(2), 2, target="cuda")
     assert outcome.kind == FAILED
     assert "numbers" in outcome.why
+
+
+def test_divisions_that_go_by_the_range_of_what_wraps_around_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One program in four is of steps that show such faults, which devices had for long."""
+    monkeypatch.setattr(guarded_divisions, "_divided", lambda kind, a, b: kind(a, b))
+    outcome = check(Choices.of_seed(77021), 77021, target="cuda")
+    assert (outcome.kind, outcome.why) == (FAILED, "normal numbers")
 
 
 def test_processes_fuzz_targets_too() -> None:

@@ -20,6 +20,7 @@ from eqsat_layout.planning.pipeline import optimize
 from eqsat_layout.soundness.programs import trial
 from eqsat_layout.soundness.programs.choices import Choices
 from eqsat_layout.soundness.programs.generator import RandomProgram
+from eqsat_layout.soundness.programs.ops_quantised import quantised
 from eqsat_layout.soundness.programs.outcomes import FAILED
 from eqsat_layout.soundness.programs.trial import THREADS_EVERY, check, program_of
 from eqsat_layout.soundness.programs.tried import EXACTLY
@@ -88,7 +89,7 @@ def calls(made: RandomProgram) -> list[Any]:
 def test_constants_of_two_regions_are_taken_for_one_another(monkeypatch: pytest.MonkeyPatch) -> None:
     """As before commit d294b93."""
     monkeypatch.setattr(ConstantPool, "_identity", lambda _, constant: constant.key)
-    monkeypatch.setattr(trial, "is_of_bytes", lambda seed: False)  # few layers twice are in quantised networks
+    monkeypatch.setattr(trial, "mostly", lambda *_: None)  # few layers twice are in quantised networks
 
     def has(made: RandomProgram, _: int) -> bool:
         attrs = made.module["main"].attrs
@@ -219,6 +220,6 @@ def test_a_zero_that_is_known_at_run_time_is_forgotten(monkeypatch: pytest.Monke
     monkeypatch.setattr(byte_products, "product_of", product_of)
     seed = 55
     outcome = check(Choices.of_seed(seed), seed, target=EXACTLY)
-    assert trial.is_of_bytes(seed)
+    assert trial.mostly(seed, EXACTLY) is quantised
     assert products
     assert (outcome.kind, outcome.why) == (FAILED, "special numbers")

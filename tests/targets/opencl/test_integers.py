@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from targets.integer_cases import DTYPES, check_divisions, check_indices
+from targets.integer_cases import DTYPES, check_divisions, check_floors, check_indices, check_joined
 from targets.opencl.running import compiled, results
 
 
@@ -21,3 +21,12 @@ def test_divisions_by_0_are_0(dtype: str) -> None:
 
 def test_indices_out_of_range_read_within() -> None:
     check_indices(run)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int32", "float32"])
+def test_ops_in_one_kernel_overflow_and_are_nan_as_one_by_one(dtype: str) -> None:
+    check_joined(run, dtype)
+
+
+def test_divisions_round_down_below_0() -> None:
+    check_floors(run)

@@ -26,7 +26,7 @@ from eqsat_layout.targets.gpu.kernels.whole_indices import whole_indices
 from eqsat_layout.targets.gpu.lowered import Lowered, split_by_kind
 from eqsat_layout.targets.gpu.passes import launching, vectorised
 from eqsat_layout.targets.opencl.kernels import half
-from eqsat_layout.targets.schedules.exact_values import hide_divisions_and_zeros, reveal_arithmetic
+from eqsat_layout.targets.schedules.exact_values import hide_arithmetic, reveal_arithmetic
 from eqsat_layout.tir.structural import nodes_of, primfunc_pass, structural_map
 
 _STORE: Final = "tirx.texture2d_store"
@@ -115,7 +115,7 @@ def _passes(target: tvm.target.Target) -> list[Any]:
     return [
         tirx.transform.BindTarget(target),
         whole_indices(),
-        hide_divisions_and_zeros(),
+        hide_arithmetic(),
         TextureFlatten(),
         typed_stores(),
         s_tir.transform.StmtSimplify(),
