@@ -1,6 +1,5 @@
 """Numbers that the text of a kernel would not say, or in too few digits: TVM writes seven of them in OpenCL C, and
-fifteen places after the dot for doubles in CUDA C++; ``NAN`` has any bits there, and what is not finite has no name that
-compiles in bfloat16.
+fifteen places after the dot for doubles in CUDA C++. OpenCL's ``NAN`` may have any bits, and bfloat16 no infinity.
 
 In: a PrimFunc as the code generator gets it. Out: the same with the bits of such numbers in their place.
 """
