@@ -15,6 +15,7 @@ from tvm import s_tir, tirx
 
 from eqsat_layout.errors import TargetError
 from eqsat_layout.passes.clamped_casts import clamped_casts
+from eqsat_layout.passes.narrow_places import narrow_places
 from eqsat_layout.passes.index_bits import indices_in_bits
 from eqsat_layout.passes.let_narrow_floats import with_let_values
 from eqsat_layout.passes.let_vectors import serialise_let_vectors
@@ -22,6 +23,7 @@ from eqsat_layout.passes.rounding import round_by_arithmetic
 from eqsat_layout.targets.cuda.dependent_launch import constants_of, has_dependent_launch, waiting
 from eqsat_layout.targets.cuda.half_functions import half_functions
 from eqsat_layout.targets.cuda.launch_bounds import bounded
+from eqsat_layout.targets.cuda.paired_halves import paired_halves, with_pairs
 from eqsat_layout.targets.gpu.kernels.exact_floats import exact_floats
 from eqsat_layout.targets.gpu.kernels.float_bounds import float_bounds
 from eqsat_layout.targets.gpu.kernels.narrow_integers import narrow_integers
@@ -75,6 +77,7 @@ def _sources(name: str, mod: tvm.IRModule, target: tvm.target.Target, constants:
         half_functions(),
         tirx.transform.LowerIntrin(),
         narrow_integers(_CONVERSIONS),
+        paired_halves(),
         float_bounds(),
         exact_floats({"float64": "__longlong_as_double"}, "{:.15f}".format),
     ]
@@ -87,7 +90,7 @@ def _sources(name: str, mod: tvm.IRModule, target: tvm.target.Target, constants:
                 built = generate(tvm.IRModule({var: kernel}), target)
             except tvm.error.InternalError as error:
                 raise TargetError(f"kernel {var.name_hint} of {name}: {_first_line(error)}") from error
-        text = str(built.inspect_source())
+        text = with_pairs(str(built.inspect_source()))
         found[str(var.name_hint)] = (
             waiting(text, constants) if has_dependent_launch(str(target.attrs["arch"])) else text
         )
@@ -101,6 +104,7 @@ def _passes(*, is_wide: bool) -> Sequence[Any]:
         *([s_tir.transform.StmtSimplify()] if is_wide else []),
         s_tir.transform.LowerOpaqueBlock(),
         dividends_that_count_up(),
+        narrow_places(),
         tirx.transform.FlattenBuffer(),
         with_let_values(tirx.transform.BF16ComputeLegalize()),
         clamped_casts(),

@@ -17,6 +17,7 @@ from tvm.s_tir.backend.adreno.transform import TextureFlatten
 
 from eqsat_layout.errors import TargetError
 from eqsat_layout.passes.clamped_casts import clamped_casts
+from eqsat_layout.passes.narrow_places import narrow_places
 from eqsat_layout.passes.index_bits import indices_in_bits
 from eqsat_layout.passes.let_narrow_floats import with_let_values
 from eqsat_layout.passes.let_vectors import serialise_let_vectors
@@ -125,6 +126,7 @@ def _passes(target: tvm.target.Target) -> list[Any]:
         s_tir.transform.StmtSimplify(),
         s_tir.transform.LowerOpaqueBlock(),
         dividends_that_count_up(),
+        narrow_places(),
         tirx.transform.FlattenBuffer(),
         with_let_values(tirx.transform.BF16ComputeLegalize()),
         clamped_casts(),
