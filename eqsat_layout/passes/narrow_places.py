@@ -1,7 +1,7 @@
 """Places of a tensor that the data say, as those of samples, of regions and of gathers, in 32 bits.
 
 In: PrimFuncs whose buffers are not flat. Out: the same, where an index made of a float or of a loaded integer, and a
-comparison of such a float with a number, are of 32 bits. Of a cast nothing is known, so that all indices of a kernel had
+comparison of such a float with a number, are of 32 bits. Of a cast nothing is known, so all indices of a kernel had
 64. What is read or written is in the tensor, so an index may be kept within it; a guard is as true of a float that is
 kept within much more.
 """

@@ -15,10 +15,10 @@ from tvm import s_tir, tirx
 
 from eqsat_layout.errors import TargetError
 from eqsat_layout.passes.clamped_casts import clamped_casts
-from eqsat_layout.passes.narrow_places import narrow_places
 from eqsat_layout.passes.index_bits import indices_in_bits
 from eqsat_layout.passes.let_narrow_floats import with_let_values
 from eqsat_layout.passes.let_vectors import serialise_let_vectors
+from eqsat_layout.passes.narrow_places import narrow_places
 from eqsat_layout.passes.rounding import round_by_arithmetic
 from eqsat_layout.targets.cuda.dependent_launch import constants_of, has_dependent_launch, waiting
 from eqsat_layout.targets.cuda.half_functions import half_functions

@@ -17,10 +17,10 @@ from tvm.s_tir.backend.adreno.transform import TextureFlatten
 
 from eqsat_layout.errors import TargetError
 from eqsat_layout.passes.clamped_casts import clamped_casts
-from eqsat_layout.passes.narrow_places import narrow_places
 from eqsat_layout.passes.index_bits import indices_in_bits
 from eqsat_layout.passes.let_narrow_floats import with_let_values
 from eqsat_layout.passes.let_vectors import serialise_let_vectors
+from eqsat_layout.passes.narrow_places import narrow_places
 from eqsat_layout.passes.rounding import round_by_arithmetic
 from eqsat_layout.targets.gpu.kernels.exact_floats import exact_floats
 from eqsat_layout.targets.gpu.kernels.float_bounds import float_bounds
