@@ -39,18 +39,19 @@ def _places(buffer: Any, indices: Sequence[Any]) -> list[Any]:
 
 
 def _place(index: Any, extent: Any) -> Any:
-    narrow, most = (index.value, _INTEGERS) if _is_loaded(index) else _narrow(index)
+    loaded = _loaded(index)
+    narrow, most = _narrow(index) if loaded is None else (loaded, _INTEGERS)
     if narrow is None or not isinstance(extent, tirx.IntImm) or not 0 < int(extent) < most // 2:
         return index
     last = tirx.IntImm(_NARROW, int(extent) - 1)
-    return tirx.Cast(_WIDE, tirx.Max(tirx.Min(narrow, last), tirx.IntImm(_NARROW, 0)))
+    kept = tirx.Max(tirx.Min(narrow, last), tirx.IntImm(_NARROW, 0))
+    return kept if str(index.ty.dtype) == _NARROW else tirx.Cast(_WIDE, kept)
 
 
-def _is_loaded(index: Any) -> bool:
-    """It is a widened integer that memory has a part in."""
-    if not isinstance(index, tirx.Cast) or str(index.ty.dtype) != _WIDE or str(index.value.ty.dtype) != _NARROW:
-        return False
-    return bool(nodes_of(index.value, ir.expr.TensorLoad))
+def _loaded(index: Any) -> Any | None:
+    """An integer that memory has a part in, before it is widened."""
+    narrow = index.value if isinstance(index, tirx.Cast) and str(index.ty.dtype) == _WIDE else index
+    return narrow if str(narrow.ty.dtype) == _NARROW and nodes_of(narrow, ir.expr.TensorLoad) else None
 
 
 def _compared(node: Any) -> Any:

@@ -55,9 +55,11 @@ def test_a_sampled_place_has_32_bits(dtype: str) -> None:
     assert "int64_t)" not in source
 
 
-def test_a_gathered_place_has_32_bits() -> None:
-    x, at = (te.placeholder((tirx.IntImm("int64", n),), kind, kind) for n, kind in ((9, "float32"), (64, "int32")))
-    gathered = te.compute((tirx.IntImm("int64", 64),), lambda i: x[tirx.Cast("int64", at[i])], "y")
+@pytest.mark.parametrize("index", ["int32", "int64"])
+def test_a_gathered_place_has_32_bits(index: str) -> None:
+    x = te.placeholder((tirx.IntImm("int64", 64), tirx.IntImm("int64", 9)), "float32", "x")
+    at = te.placeholder((tirx.IntImm("int64", 64),), "int32", "at")
+    gathered = te.compute(at.shape, lambda i: x[i, at[i] if index == "int32" else tirx.Cast(index, at[i])], "y")
     func = with_work_items(te.create_prim_func([x, at, gathered]))
     (source,) = lowered({"f": func}, tvm.target.Target({"kind": "cuda"})).sources.values()
     assert "int64_t)" not in source
