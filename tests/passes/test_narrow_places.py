@@ -15,6 +15,7 @@ from eqsat_layout.targets.cuda.lowering import lowered
 from eqsat_layout.targets.gpu.kernels.functions import with_work_items
 
 COUNT, EXTENT = 64, 9
+SM90 = tvm.target.Target({"kind": "cuda", "arch": "sm_90"})
 PLACES = [np.nan, np.inf, -np.inf, 0, -0.0, -0.5, -1, -1.5, 3, 7.5, 8, 8.5, 9, 40000, -40000, 65504]
 
 
@@ -51,7 +52,7 @@ def test_places_are_those_that_they_were(dtype: str) -> None:
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_a_sampled_place_has_32_bits(dtype: str) -> None:
     """Of a cast nothing is known: all indices of the kernel had 64 bits."""
-    (source,) = lowered({"f": with_work_items(sampled(dtype))}, tvm.target.Target({"kind": "cuda"})).sources.values()
+    (source,) = lowered({"f": with_work_items(sampled(dtype))}, SM90).sources.values()
     assert "int64_t)" not in source
 
 
@@ -61,5 +62,5 @@ def test_a_gathered_place_has_32_bits(index: str) -> None:
     at = te.placeholder((tirx.IntImm("int64", 64),), "int32", "at")
     gathered = te.compute(at.shape, lambda i: x[i, at[i] if index == "int32" else tirx.Cast(index, at[i])], "y")
     func = with_work_items(te.create_prim_func([x, at, gathered]))
-    (source,) = lowered({"f": func}, tvm.target.Target({"kind": "cuda"})).sources.values()
+    (source,) = lowered({"f": func}, SM90).sources.values()
     assert "int64_t)" not in source
