@@ -5,6 +5,7 @@ In: nothing. Out: bodies for ``programs.program`` by name.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -335,16 +336,20 @@ WITHOUT_NUMBERS: Final = (
 def bounds(builder: Any, x: Any, y: Any) -> Any:
     """What is larger or smaller where one is no number."""
     both = builder.emit(op.maximum(x, y)), builder.emit(op.minimum(x, y)), builder.emit(op.maximum(y, x))
-    return (*both, builder.emit(nn.relu(x)), builder.emit(op.clip(y, -1, 2)))
+    constants = op.maximum(x, constant_like(x, math.nan)), op.minimum(constant_like(x, math.inf), x)
+    return (*both, builder.emit(nn.relu(x)), builder.emit(op.clip(y, -1, 2)), *map(builder.emit, constants))
 
 
-def check_bounds(run: Callable[[Any, Sequence[Any]], Sequence[Any]]) -> None:
+def check_bounds(run: Callable[[Any, Sequence[Any]], Sequence[Any]], dtype: Any = np.float32) -> None:
     """``run``: a module on inputs. The results are those of the CPU, and so are the signs of zeros."""
-    mod = program(bounds, *(x.shape for x in WITHOUT_NUMBERS))
-    expected = machine(mod)["main"](*map(tvm.runtime.tensor, WITHOUT_NUMBERS))
-    for a, b in zip(expected, run(mod, WITHOUT_NUMBERS), strict=True):
-        np.testing.assert_array_equal(b, a.numpy())
-        np.testing.assert_array_equal(np.signbit(b), np.signbit(a.numpy()))
+    inputs = [x.astype(dtype) for x in WITHOUT_NUMBERS]
+    mod = program(bounds, *(x.shape for x in inputs), dtype=np.dtype(dtype).name)
+    expected = machine(mod)["main"](*map(tvm.runtime.tensor, inputs))
+    for a, b in zip(expected, run(mod, inputs), strict=True):
+        wanted, got = (one.astype("float32") for one in (a.numpy(), b))
+        np.testing.assert_array_equal(got, wanted)
+        is_zero = wanted == 0  # NaN may have either sign
+        np.testing.assert_array_equal(np.signbit(got[is_zero]), np.signbit(wanted[is_zero]))
 
 
 def sorts_of_all(builder: Any, x: Any) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +32,9 @@ Option = tuple[float, int, MadeStores]
 """One way to supply a demand: cost with conversions, demanded operand stores as bits, what is made."""
 
 
-_WORD = 64
+_WORD: Final = 64
+_PAIRS: Final = 1 << 16
+"""That are compared at once."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,12 +81,16 @@ class KnownOptions:
 
         ``words[i, j]``: of the place (i, j).
         """
-        beaten = np.zeros(costs.shape, dtype=bool)
-        missing = ~words
-        for cost, own in zip(self._costs, self._words, strict=True):
-            beaten |= (cost <= costs) & ~(own & missing).any(axis=2)
-        rows, columns = np.nonzero(~beaten)
-        return [*zip(rows.tolist(), columns.tolist(), strict=True)]
+        every, missing = costs.ravel(), ~words.reshape(-1, words.shape[-1]).T
+        left, start = np.arange(every.size), 0
+        while len(left) and start < len(self._costs):  # the cheapest come first, and beat most
+            some = slice(start, start + max(1, _PAIRS // len(left)))
+            beyond = np.zeros((len(left), len(self._costs[some])), dtype=np.uint64)
+            for own, lacks in zip(self._words[some].T, missing, strict=True):
+                beyond |= own & lacks[left, None]
+            left = left[~((beyond == 0) & (self._costs[some] <= every[left, None])).any(axis=1)]
+            start = some.stop
+        return [divmod(place, costs.shape[1]) for place in left.tolist()]
 
 
 def ways_to_make(

@@ -34,6 +34,7 @@ from eqsat_layout.targets.gpu.host.program import host_plan
 from eqsat_layout.targets.gpu.kernel_names import with_kernel_names
 from eqsat_layout.targets.gpu.kernels.families import Family, of_first_family, said_of
 from eqsat_layout.targets.gpu.kernels.functions import with_work_items
+from eqsat_layout.targets.gpu.kernels.open_sizes import in_32_bits
 from eqsat_layout.targets.gpu.kernels.serial import as_it_stands
 from eqsat_layout.targets.gpu.kernels.work_groups import USUAL
 from eqsat_layout.targets.gpu.sorts import without_libraries
@@ -98,6 +99,9 @@ def _families(machine: CudaMachine, approx: bool) -> Sequence[Family]:
     def of_window(func: Any) -> Any:
         return window_kernel(func, machine)
 
+    def of_elements(func: Any) -> Any:
+        return with_work_items(in_32_bits(func), in_order=not approx, groups=groups)
+
     groups = replace(USUAL, busy=machine.multiprocessors * _THREADS)
-    exact = (exchange_kernel, partial(with_work_items, in_order=not approx, groups=groups))
+    exact = (exchange_kernel, of_elements)
     return (of_attention, of_window, on_tensor_cores, row_kernel, *exact) if approx else (on_tensor_cores, *exact)

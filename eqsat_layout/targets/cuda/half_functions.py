@@ -1,4 +1,5 @@
-"""Functions that CUDA C++ does not have for halves of either kind, computed in single precision.
+"""Functions that CUDA C++ does not have for halves of either kind, computed in single precision, and quotients that are
+products: those by powers of two, which compilers see in single precision only.
 
 In: a PrimFunc before its functions become those of the language. Out: the same, operands of such a function converted
 to float32 and its result back.
@@ -6,6 +7,7 @@ to float32 and its result back.
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
 
 from tvm import ir, tirx
@@ -39,13 +41,26 @@ def half_functions() -> Any:
         wide = _wide(node)
         return tirx.Cast(node.ty.dtype, tirx.Mod(tirx.Cast(wide, node.a), tirx.Cast(wide, node.b)))
 
+    def on_quotient(node: Any) -> Any:
+        divisor = node.b.value if isinstance(node.b, tirx.Broadcast) else node.b
+        if not isinstance(divisor, tirx.FloatImm) or not _are_halves([node]):
+            return node
+        mantissa, exponent = math.frexp(abs(float(divisor.value)))
+        if mantissa != 0.5 or abs(exponent) > _EXPONENT:
+            return node
+        factor = tirx.FloatImm(divisor.ty.dtype, 1 / float(divisor.value))
+        return tirx.Mul(node.a, tirx.Broadcast(factor, node.b.lanes) if isinstance(node.b, tirx.Broadcast) else factor)
+
     def changed(func: Any) -> Any:
-        return func.with_body(structural_map(func.body, (ir.Call, on_call), (tirx.Mod, on_remainder)))
+        rules = ((ir.Call, on_call), (tirx.Mod, on_remainder), (tirx.Div, on_quotient))
+        return func.with_body(structural_map(func.body, *rules))
 
     return primfunc_pass("HalfFunctions", changed)
 
 
 _HALVES: Final = ("bfloat16", "float16")
+_EXPONENT: Final = 13
+"""Of powers of two that are exact in both, and their reciprocals."""
 
 
 def _are_halves(expressions: list[Any]) -> bool:

@@ -18,6 +18,7 @@ from eqsat_layout.passes.rounding import round_by_arithmetic
 from eqsat_layout.targets.cuda.dependent_launch import constants_of, has_dependent_launch, waiting
 from eqsat_layout.targets.cuda.half_functions import half_functions
 from eqsat_layout.targets.cuda.launch_bounds import bounded
+from eqsat_layout.targets.cuda.paired_halves import paired_halves, with_pairs
 from eqsat_layout.targets.gpu.kernels.exact_floats import exact_floats
 from eqsat_layout.targets.gpu.kernels.float_bounds import float_bounds
 from eqsat_layout.targets.gpu.kernels.narrow_integers import narrow_integers
@@ -75,6 +76,7 @@ def _sources(name: str, mod: tvm.IRModule, target: tvm.target.Target, constants:
         half_functions(),
         tirx.transform.LowerIntrin(),
         narrow_integers(_CONVERSIONS),
+        paired_halves(),
         float_bounds(),
         exact_floats({"float64": "__longlong_as_double"}, "{:.15f}".format),
     ]
@@ -87,7 +89,7 @@ def _sources(name: str, mod: tvm.IRModule, target: tvm.target.Target, constants:
                 built = generate(tvm.IRModule({var: kernel}), target)
             except tvm.error.InternalError as error:
                 raise TargetError(f"kernel {var.name_hint} of {name}: {_first_line(error)}") from error
-        text = str(built.inspect_source())
+        text = with_pairs(str(built.inspect_source()))
         found[str(var.name_hint)] = (
             waiting(text, constants) if has_dependent_launch(str(target.attrs["arch"])) else text
         )

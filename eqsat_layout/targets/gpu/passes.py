@@ -14,6 +14,7 @@ from eqsat_layout.passes.clamped_casts import clamped_casts
 from eqsat_layout.passes.index_bits import indices_in_bits
 from eqsat_layout.passes.let_narrow_floats import with_let_values
 from eqsat_layout.passes.let_vectors import serialise_let_vectors
+from eqsat_layout.passes.narrow_places import narrow_places
 from eqsat_layout.tir.negated_dividends import dividends_that_count_up
 
 _INDEX_BITS: Final = 32
@@ -24,6 +25,7 @@ def vectorised() -> list[Any]:
     return [
         s_tir.transform.LowerOpaqueBlock(),
         dividends_that_count_up(),
+        narrow_places(),
         tirx.transform.FlattenBuffer(),
         with_let_values(tirx.transform.BF16ComputeLegalize()),
         clamped_casts(),

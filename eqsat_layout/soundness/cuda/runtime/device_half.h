@@ -148,6 +148,8 @@ using __half2 = half2;
 using __nv_bfloat162 = nv_bfloat162;
 
 SIM_INLINE half2 __halves2half2(half x, half y) { return {x, y}; }
+SIM_INLINE unsigned __hgt2_mask(half2 a, half2 b) { return (a.x > b.x ? 0xffff : 0) | (a.y > b.y ? 0xffff0000 : 0); }
+SIM_INLINE unsigned __hlt2_mask(half2 a, half2 b) { return __hgt2_mask(b, a); }
 SIM_INLINE half2 __half2half2(half x) { return {x, x}; }
 SIM_INLINE half2 __float2half2_rn(float x) { return {half(x), half(x)}; }
 SIM_INLINE half2 __floats2half2_rn(float x, float y) { return {half(x), half(y)}; }

@@ -89,8 +89,8 @@ class ChainModel:
             cycles = self._cycles_of(stage, full_extents(stage), joined=True)
             if cycles is None:
                 return math.inf
-            moved = sum(_all_bytes(link.access) for link in links if link.source not in chain.in_registers)
-            for source in {link.source for link in links} & kept.keys():
+            moved = float(sum(_all_bytes(link.access) for link in links if link.source not in chain.in_registers))
+            for source in kept.keys() & {link.source for link in links}:
                 before, beside = kept.pop(source)
                 cycles, moved = cycles + before, moved + beside
             if number in chain.in_registers:

@@ -1,5 +1,5 @@
-"""Numbers that the text of a kernel would say in too few digits: TVM writes seven of them in OpenCL C, and fifteen
-places after the dot for doubles in CUDA C++.
+"""Numbers that the text of a kernel would not say, or in too few digits: TVM writes seven of them in OpenCL C, and
+fifteen places after the dot for doubles in CUDA C++. OpenCL's ``NAN`` may have any bits, and bfloat16 no infinity.
 
 In: a PrimFunc as the code generator gets it. Out: the same with the bits of such numbers in their place.
 """
@@ -17,6 +17,7 @@ from eqsat_layout.tir.structural import primfunc_pass, structural_map
 
 _PACKED: Final = {"float32": ("f", "i", "int32"), "float64": ("d", "q", "int64")}
 """By type ``struct``'s letters for it and for integers of its size, and their type."""
+_NARROW: Final = "bfloat16"
 
 
 def exact_floats(made_of_bits: Mapping[str, str], printed: Callable[[float], str]) -> Any:
@@ -25,11 +26,13 @@ def exact_floats(made_of_bits: Mapping[str, str], printed: Callable[[float], str
 
     def exact(number: Any) -> Any:
         dtype, value = str(number.ty.dtype), float(number.value)
-        if dtype not in made_of_bits or not math.isfinite(value):
+        if dtype == _NARROW and not math.isfinite(value):
+            return tirx.Cast(dtype, exact(tirx.FloatImm("float32", value)))
+        if dtype not in made_of_bits or math.isinf(value):
             return number
         of_float, of_integer, integer = _PACKED[dtype]
         bits = struct.pack(of_float, value)
-        if struct.pack(of_float, float(printed(value))) == bits:
+        if not math.isnan(value) and struct.pack(of_float, float(printed(value))) == bits:
             return number
         (whole,) = struct.unpack(of_integer, bits)
         return tirx.call_pure_extern(dtype, made_of_bits[dtype], tirx.IntImm(integer, whole))

@@ -22,26 +22,27 @@ def float_bounds() -> Any:
     So are values that other threads give: they are not to be asked for twice, and come in an order of the kernel's own.
     """
 
-    def larger(node: Any) -> Any:
-        return node if _is_safe(node, 0.0) else tirx.Select(tirx.GT(node.a, node.b), node.a, node.b)
+    def bound(node: Any) -> Any:
+        if is_safe(node) or any(map(_has_effects, nodes_of(node, ir.Call))):
+            return node
+        is_first = tirx.GT if isinstance(node, tirx.Max) else tirx.LT
+        return tirx.Select(is_first(node.a, node.b), node.a, node.b)
 
-    def smaller(node: Any) -> Any:
-        return node if _is_safe(node, -0.0) else tirx.Select(tirx.LT(node.a, node.b), node.a, node.b)
-
-    def changed(func: Any) -> Any:
-        return func.with_body(structural_map(func.body, (tirx.Max, larger), (tirx.Min, smaller)))
-
-    return primfunc_pass("FloatBounds", changed)
+    return primfunc_pass(
+        "FloatBounds", lambda func: func.with_body(structural_map(func.body, ((tirx.Max, tirx.Min), bound)))
+    )
 
 
-def _is_safe(node: Any, zero: float) -> bool:
-    """It is of integers, or its second operand is a number: not NaN, and of zeros the one that wins over the other."""
-    if "float" not in str(node.ty.dtype) or any(map(_has_effects, nodes_of(node, ir.Call))):
+def is_safe(node: Any) -> bool:
+    """A maximum or minimum is of integers, or its second operand is a number: not NaN, and of zeros the one that wins
+    over the other."""
+    if "float" not in str(node.ty.dtype):
         return True
     bound = node.b.value if isinstance(node.b, tirx.Broadcast) else node.b
     if not isinstance(bound, tirx.FloatImm) or math.isnan(float(bound.value)):
         return False
-    return float(bound.value) != 0 or math.copysign(1, float(bound.value)) == math.copysign(1, zero)
+    is_positive = math.copysign(1, float(bound.value)) > 0
+    return float(bound.value) != 0 or is_positive == isinstance(node, tirx.Max)
 
 
 def _has_effects(call: Any) -> bool:
