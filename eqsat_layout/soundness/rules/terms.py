@@ -138,6 +138,14 @@ class TermEvaluator:
             return self.holds(meaning.formula, scope)
         return all(self.holds(meaning.formula, {**scope, **more}) for more in self._choices(free))
 
+    def premise_missed(self, relation: str, row: Sequence[Any]) -> str:
+        """The premise of what a row means, where it is not true and the row says nothing; else empty."""
+        meaning = self.base.meanings[relation]
+        if isinstance(meaning.formula, str) or meaning.formula[0] != "=>" or self._free.get(relation):
+            return ""  # of one of all that it is about it may say something
+        premise = meaning.formula[1]
+        return "" if self.holds(premise, dict(zip(meaning.columns, row, strict=True))) else show(premise)
+
     def _choices(self, sorts: Mapping[str, str]) -> Iterator[dict[str, Any]]:
         """Everything in the model that the variables may be."""
         domains = [self._domain(sort) for sort in sorts.values()]
