@@ -279,6 +279,9 @@ class Fuzzer:
             for lexicon in self._lexicons.values():
                 if name in lexicon.vocabulary.missing:
                     return f"no instance: {name}: {lexicon.vocabulary.missing[name]}"
+        unusable = self._instances.why_none(rule.key)
+        if unusable:
+            return f"no instance: {unusable}"
         guards = [guard for (key, guard), count in self._matcher.unguarded.items() if key == rule.key and count]
         if guards:
             return f"no instance: {' and '.join(map(never_true, guards))}"

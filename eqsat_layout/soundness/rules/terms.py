@@ -27,6 +27,7 @@ class TermEvaluator:
     def __init__(self, values: Values, base: RuleBase):
         self.values, self.base = values, base
         self._free: dict[str, dict[str, str]] = {}
+        self._wanted: dict[Expr, tuple[dict[str, str], list[Expr]]] = {}
         v = values
         self._terms: dict[str, Callable[..., Any]] = {
             "Op": v.op,
@@ -106,9 +107,7 @@ class TermEvaluator:
         if head == "ok":
             return self.is_defined(parts[0], scope)
         if head == "some":
-            sorts = sorts_in(parts[1], self.base)
-            bound = {name: sorts.get(name, "") for name in variables(parts[0])}
-            return any(self.holds(parts[1], {**scope, **more}) for more in self._choices(bound))
+            return self._some(formula, scope)
         if head in self.base.relations:
             return self.means(str(head), [self._tried(part, scope) for part in parts])
         test = self._tests.get(str(head))
@@ -118,6 +117,28 @@ class TermEvaluator:
             return bool(test(*(self.term(part, scope) for part in parts)))
         except IllTypedError:
             return False
+
+    def _some(self, formula: tuple[Expr, ...], scope: Mapping[str, Any]) -> bool:
+        if formula not in self._wanted:
+            self._wanted[formula] = _sought(formula, self.base)
+        return self._exists(*self._wanted[formula], scope)
+
+    def _exists(self, names: Mapping[str, str], tests: Sequence[Expr], scope: Mapping[str, Any]) -> bool:
+        """Whether there are values of ``names`` for which all tests are true.
+
+        One after the other, and each test as soon as it has its names: few ops are called as a formula says, and what
+        all of them make of all tensors is too much to be tried.
+        """
+        open_tests = [[name for name in variables(test) if name in names] for test in tests]
+        if not all(self.holds(test, scope) for test, left in zip(tests, open_tests, strict=True) if not left):
+            return False
+        if not names:
+            return True
+        waiting = [(test, left) for test, left in zip(tests, open_tests, strict=True) if left]
+        name = min(names, key=lambda one: ([one] not in [left for _, left in waiting], one))
+        rest = {other: sort for other, sort in names.items() if other != name}
+        later = [test for test, _ in waiting]
+        return any(self._exists(rest, later, {**scope, name: value}) for value in self._domain(names[name]))
 
     def is_defined(self, term: Expr, scope: Mapping[str, Any]) -> bool:
         """Whether the term has a value."""
@@ -174,6 +195,18 @@ def drop(operands: tuple[Any, ...], index: int) -> tuple[Any, ...]:
     if not 0 <= index <= len(operands):
         raise IllTypedError(f"no {index} operands")
     return operands[index:]
+
+
+def _sought(formula: Expr, base: RuleBase) -> tuple[dict[str, str], list[Expr]]:
+    """The variables of a ``some`` with their sorts, and what is to be true of them, what is told soonest first."""
+    names: dict[str, None] = {}
+    while isinstance(formula, tuple) and formula[0] == "some":
+        names |= variables(formula[1])
+        formula = formula[2]
+    sorts = sorts_in(formula, base)
+    tests = list(formula[1:]) if isinstance(formula, tuple) and formula[0] == "and" else [formula]
+    tests.sort(key=lambda test: sum(isinstance(part, tuple) for part in test))
+    return {name: sorts.get(name, "") for name in names}, tests
 
 
 def _plus(*terms: Any) -> Any:
