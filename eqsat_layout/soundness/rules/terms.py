@@ -67,8 +67,8 @@ class TermEvaluator:
             "of-type": lambda x, t: v.makes.type_name(v, x) == t,
             "of-types": lambda a, ts: v.makes.type_names(v, a) == ts,
             "attribute": lambda k, n, x: repr(v.makes.attribute(v, k, n)) == x,
-            "attribute-number": lambda k, n, i: v.makes.attribute(v, k, n) == i,
-            "by-default": lambda k, n: v.makes.attribute(v, k, n) is not ...,
+            "attribute-number": lambda k, n, i: repr(v.makes.attribute(v, k, n)) == repr(i),  # True is none
+            "by-default": lambda k, n: v.makes.is_default(v, k, n),
             "same-type": lambda x, y: v.makes.type_name(v, x) == v.makes.type_name(v, y),
             "everywhere": lambda x, number: v.uniform(x) == number,
             "=": lambda first, *rest: all(v.equal(first, other) for other in rest),
