@@ -162,9 +162,11 @@ class TermEvaluator:
     def premise_missed(self, relation: str, row: Sequence[Any]) -> str:
         """The premise of what a row means, where it is not true and the row says nothing; else empty."""
         meaning = self.base.meanings[relation]
-        if isinstance(meaning.formula, str) or meaning.formula[0] != "=>" or self._free.get(relation):
+        if not isinstance(meaning.formula, tuple) or meaning.formula[0] != "=>" or self._free.get(relation):
             return ""  # of one of all that it is about it may say something
-        premise = meaning.formula[1]
+        _, premise, claim = meaning.formula
+        if claim == ("false",):
+            return ""  # it says that the premise is not true
         return "" if self.holds(premise, dict(zip(meaning.columns, row, strict=True))) else show(premise)
 
     def _choices(self, sorts: Mapping[str, str]) -> Iterator[dict[str, Any]]:
