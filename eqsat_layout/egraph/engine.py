@@ -227,17 +227,29 @@ class Engine:
             file = paths.get(found["file"], found["file"])
             raise RuleError(f"{file}:{found['place']}: stops egglog: {found['said']}") from error
 
-    def repeat(self, history: Iterable[LogEntry]) -> None:
-        """Does what another engine did, with other rules. Those may take far longer."""
+    def repeat(self, history: Iterable[LogEntry], budget: Budget | None = None) -> str | None:
+        """Does what another engine did, with other rules. Those may take far longer: with a budget, its limits on time
+        and memory are looked at after every step. The one that is hit, in words."""
         for what, text in history:
-            if what == _RUN:
-                self._run(text)
-            else:
+            if what != _RUN:
                 self._input({what: text})
+                continue
+            for step in [text] if budget is None else _single_steps(text):
+                self._run(step)
+                hit = None if budget is None else budget.exceeded(0)
+                if hit is not None:
+                    return hit
+        return None
 
     def tables(self) -> Tables:
         """A snapshot of all tables."""
         return Tables(self._owned, self._strings)
+
+
+def _single_steps(run: str) -> list[str]:
+    """What ``(run RULESET STEPS)`` does, step by step."""
+    head, ruleset, steps = run.strip("()").split()
+    return [f"({head} {ruleset} 1)"] * int(steps)
 
 
 class Tables:

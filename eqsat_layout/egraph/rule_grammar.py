@@ -117,8 +117,9 @@ class _Checker:
 
     def _function(self, form: Form) -> None:
         parts, options = _split_options(form.parts[1:])
-        if len(parts) != 3:
-            raise self._error(form, "a function is declared as (constructor NAME (SORT...) SORT)")
+        if len(parts) != 3 or isinstance(parts[2], Form):
+            kind = self._token(form.parts[0])
+            raise self._error(form, f"a {kind} is declared as ({kind} NAME (SORT...) SORT)")
         columns = self._form(parts[1]).parts
         self._declare(parts[0], len(columns))
         self._tokens(columns)

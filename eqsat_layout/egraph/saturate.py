@@ -77,11 +77,11 @@ class Saturated:
         """
         recording = recorded(self.commands)
         engine = Engine(recording.commands)
-        found: list[_T] = []
+        found: list[_T | Stop] = []
 
-        def ask() -> None:
-            engine.repeat(self.history)
-            found.append(question(Derivations(recording, engine.tables())))
+        def ask(budget: Budget | None = None) -> None:
+            hit = engine.repeat(self.history, budget)
+            found.append(Stop("reasons", hit) if hit else question(Derivations(recording, engine.tables())))
 
         if self.budget.is_guarded:
             self.budget.start(0)
@@ -90,7 +90,8 @@ class Saturated:
                 return Stop("reasons", hit)
             if answer is not None:
                 return answer  # type: ignore[no-any-return]
-        ask()
+            self.budget.start(0)
+        ask(self.budget if self.budget.is_guarded else None)
         return found[0]
 
 

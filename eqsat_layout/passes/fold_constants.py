@@ -8,9 +8,10 @@ TVM's FoldConstant builds and runs them one by one.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from itertools import accumulate
+from typing import Any, Final
 
 import tvm
 import tvm_ffi
@@ -24,6 +25,11 @@ from eqsat_layout.notes import Notes
 from eqsat_layout.passes.evaluate import evaluate
 from eqsat_layout.passes.moved_constants import moved_constants
 
+_TOGETHER: Final = 4
+"""Times as many elements as the constants of a function have, those that are computed ahead may have in all."""
+_LITTLE: Final = 1 << 24
+"""So many they may have in any case."""
+
 
 def fold_constants(mod: tvm.IRModule, notes: Notes) -> tvm.IRModule:
     """``mod`` with its constant expressions as constants; ``mod`` itself if there are none.
@@ -31,7 +37,8 @@ def fold_constants(mod: tvm.IRModule, notes: Notes) -> tvm.IRModule:
     Those of a function that can't be computed stay as they are, and a note says why.
     """
     judge = _Judge(mod, notes)
-    parts = {name: _constant_part(f, judge) for name, f in mod.functions.items() if isinstance(f, relax.Function)}
+    functions = {name: f for name, f in mod.functions.items() if isinstance(f, relax.Function)}
+    parts = {name: _constant_part(f, judge, name.name_hint, notes) for name, f in functions.items()}
     parts = {name: part for name, part in parts.items() if part.wanted}
     if not parts:
         return mod
@@ -74,7 +81,7 @@ class _Judge:
         return self._reasons[key] is None
 
 
-def _constant_part(function: Any, judge: _Judge) -> _ConstantPart:
+def _constant_part(function: Any, judge: _Judge, name: str, notes: Notes) -> _ConstantPart:
     constant: dict[Any, Any] = {}
     wanted: dict[Any, None] = {}
     own = sum(elements(one.ty) or 0 for one in _constants(function.body))
@@ -86,7 +93,29 @@ def _constant_part(function: Any, judge: _Judge) -> _ConstantPart:
                 wanted[binding.var] = None
         else:
             wanted.update((var, None) for var in relax.analysis.free_vars(binding.value) if var in constant)
-    return _ConstantPart(tuple(constant.values()), tuple(wanted))
+    return _needed(constant, _affordable(wanted, own, name, notes))
+
+
+def _affordable(wanted: Iterable[Any], own: int, name: str, notes: Notes) -> list[Any]:
+    """Those that are computed ahead, the first ones, as far as they are not too many elements in all."""
+    most, sizes = max(_LITTLE, _TOGETHER * own), {var: elements(var.ty) or 0 for var in wanted}
+    found = [var for var, total in zip(sizes, accumulate(sizes.values()), strict=True) if total <= most]
+    if len(found) < len(sizes):
+        notes.add(
+            f"{name}: {len(sizes) - len(found)} constant expressions are not computed ahead: with all of them, of "
+            f"{sum(sizes.values()):,} elements, more than {most:,} would be held"
+        )
+    return found
+
+
+def _needed(constant: dict[Any, Any], wanted: list[Any]) -> _ConstantPart:
+    """What these need of the constant bindings."""
+    kept, bindings = set(wanted), []
+    for var, binding in reversed(constant.items()):
+        if var in kept:
+            bindings.append(binding)
+            kept.update(relax.analysis.free_vars(binding.value))
+    return _ConstantPart(tuple(reversed(bindings)), tuple(wanted))
 
 
 def _bindings(function: Any) -> Iterator[Any]:

@@ -96,6 +96,16 @@ def test_what_rules_write_down_has_limits_too() -> None:
     assert own.derived(lambda derivations: len(mmap.mmap(-1, 1 << 28))) == Stop("reasons", "1 megabytes of memory")
 
 
+def test_what_rules_write_down_has_limits_where_no_copy_can_try_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With several threads of egglog's nothing is tried in a copy, and nothing was looked at while it was done."""
+    own = saturated(commands_of(), body=lambda builder, x: builder.emit(op.nn.relu(x)))
+    monkeypatch.setenv("RAYON_NUM_THREADS", "2")
+    own.budget = Budget(Limits(seconds=60), 0, is_guarded=True)
+    assert own.derived(lambda derivations: 1) == 1
+    own.budget = Budget(Limits(seconds=1e-6), 0, is_guarded=True)
+    assert own.derived(lambda derivations: 1) == Stop("reasons", "1e-06 seconds")
+
+
 def test_the_rules_at_work_are_told_apart_although_their_texts_begin_alike(tmp_path: Path) -> None:
     """Rules without names were known by the first forty characters of their text."""
     begin = '(rule ((n i) (= y (Op k a)) (is k "relax.nn.relu")'

@@ -90,6 +90,7 @@ def test_a_rule_file_can_not_act(tmp_path: Path, command: str) -> None:
     ("text", "said"),
     [
         ("(relation seen ((i64)))", "1:18: a rule file may not use 'i64' here, where a name or a literal is"),
+        ("(function ff (i64) (i64) :no-merge)", "1:1: a function is declared as (function NAME (SORT...) SORT)"),
         ("(rule ((want y f)) ((let g (union y y))))", "may not use 'union' here, where a declared name is expected"),
         (
             "(relation mine (i64))\n(mine 3)",

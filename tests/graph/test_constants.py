@@ -83,3 +83,25 @@ def test_a_constant_joined_with_itself_does_not_fill_the_memory(make: Any) -> No
     made = make(doubled(lambda made: R.concat([made, made]), 20))
     relax.analysis.post_order_visit(made["main"].body, see)
     assert largest <= 1 << 16
+
+
+def test_constants_that_are_computed_ahead_have_a_limit_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each was held to twice what the program has, and any number of them was computed."""
+    builder = relax.BlockBuilder()
+    with builder.function("main", []):
+        with builder.dataflow():
+            own = [relax.const(np.full(8, number, "float32")) for number in range(3)]
+            made = [builder.emit(R.exp(R.negative(one))) for one in own]
+            asked = [builder.emit_output(R.call_pure_packed("f", one, ty_args=one.ty)) for one in made]
+        builder.emit_func_output(relax.Tuple(asked))
+    mod = builder.get()
+    notes = Notes()
+    assert "R.exp" not in fold_constants(mod, notes).script()
+    assert not list(notes)
+    monkeypatch.setattr("eqsat_layout.passes.fold_constants._LITTLE", 16)
+    monkeypatch.setattr("eqsat_layout.passes.fold_constants._TOGETHER", 0)
+    script = fold_constants(mod, notes).script()
+    assert script.count("R.exp") == script.count("R.negative") == 1
+    assert "1 constant expressions are not computed ahead: with all of them, of 24 elements, more than 16" in str(
+        list(notes)
+    )

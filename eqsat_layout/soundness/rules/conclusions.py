@@ -61,6 +61,9 @@ class Conclusions:
             known = model.truths.get((relation, *row))
             if known is None:
                 known = model.truths[relation, *row] = model.evaluator.means(relation, row)
+            missed = model.evaluator.premise_missed(relation, row) if known else ""
+            if missed:
+                self.not_made = f"no instance in which ({relation} ...) claims anything: {missed} is never true"
             return "" if known else "it is not true"
         if relation.startswith("ask-") and self._asked < ASKED:
             self._asked += 1

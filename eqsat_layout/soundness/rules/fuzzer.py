@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from eqsat_layout.egraph.expressions import is_variable
+from eqsat_layout.egraph.expressions import Expr, is_variable, unquoted
 from eqsat_layout.egraph.op_answers import OpAnswers
 from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.egraph.rule_lint import lint
@@ -274,11 +274,23 @@ class Fuzzer:
             if self._until_caught:
                 return
 
+    def _other_operands(self, rule: Rule) -> str:
+        """Which op of a body takes other numbers of operands than there."""
+        signatures = [s for lexicon in self._lexicons.values() for s in lexicon.vocabulary.signatures.values()]
+        for name, count in _operand_counts(rule):
+            known = sorted({len(s.operands) for s in signatures if s.name == name})
+            if known and count not in known:
+                return f"{name} has {' or '.join(map(str, known))} operands that are tensors in the models, not {count}"
+        return ""
+
     def _why_none(self, rule: Rule) -> str:
         for name in _named_ops_of(rule):
             for lexicon in self._lexicons.values():
                 if name in lexicon.vocabulary.missing:
                     return f"no instance: {name}: {lexicon.vocabulary.missing[name]}"
+        why = self._instances.why_none(rule.key) or self._other_operands(rule)
+        if why:
+            return f"no instance: {why}"
         guards = [guard for (key, guard), count in self._matcher.unguarded.items() if key == rule.key and count]
         if guards:
             return f"no instance: {' and '.join(map(never_true, guards))}"
@@ -287,6 +299,23 @@ class Fuzzer:
         if empty:
             return f"no instance: ({empty[0]} ...) has no rows in any random model"
         return "no instance: nothing in the random models matches its body"
+
+
+def _operand_counts(rule: Rule) -> Iterator[tuple[str, int]]:
+    """The names of ops in terms of the body, with how many operands they have there."""
+    names = {f[1]: unquoted(str(f[2])) for f in rule.body if isinstance(f, tuple) and f[0] == "is" and len(f) == 3}
+    waiting: list[Expr] = list(rule.body)
+    while waiting:
+        term = waiting.pop()
+        if not isinstance(term, tuple):
+            continue
+        waiting += term
+        if term[:1] == ("Op",) and len(term) == 3 and term[1] in names:
+            count, rest = 0, term[2]
+            while isinstance(rest, tuple) and rest[0] == "Arg":
+                count, rest = count + 1, rest[2]
+            if rest == ("End",):
+                yield names[term[1]], count
 
 
 def _named_ops(base: RuleBase) -> Iterator[str]:

@@ -57,6 +57,7 @@ class Instances:
         self._promises = promises
         self._bodies = {key: TermTypes.of(body) for key, body in sought.items()}
         self._found: dict[str, list[Instance]] = {}
+        self._unusable: dict[str, str] = {}
         self._good: dict[str, list[OpCall]] = {}
         self._seen: Counter[Trait] = Counter()
         self._refused: Counter[Trait] = Counter()
@@ -94,8 +95,17 @@ class Instances:
         found: list[Instance] = []
         while len(found) < count and (looked_at := list(islice(legal, count - len(found)))):
             import_together(calls_in({key: looked_at}))
-            found += filter(_is_usable, looked_at)
+            for instance in looked_at:
+                why = next(_unusable_calls(instance), "")
+                if why:
+                    self._unusable[key] = why
+                else:
+                    found.append(instance)
         return found
+
+    def why_none(self, key: str) -> str:
+        """Why what was drawn for a body was no instance; empty if there are some, or nothing was drawn."""
+        return "" if self._found.get(key) else self._unusable.get(key, "")
 
     def _unlike(self, key: str, drawn: Iterable[Instance]) -> Iterator[Instance]:
         """The instances, those first whose attributes have values that were seen least; of every two one for its types
@@ -171,8 +181,11 @@ def _is_tiny(instance: Instance) -> bool:
     return bool(calls) and all(extent in (0, 1) for call in calls for ty in call.operands for extent in ty.shape)
 
 
-def _is_usable(instance: Instance) -> bool:
-    return not any(unusable(call) for call in instance.values() if isinstance(call, OpCall))
+def _unusable_calls(instance: Instance) -> Iterator[str]:
+    """Its calls that can't be run or are no ops, and why."""
+    for call in instance.values():
+        if isinstance(call, OpCall) and unusable(call):
+            yield f"{call.name} ({call.attributes}): {unusable(call)}"
 
 
 def _values(call: OpCall) -> list[Trait]:

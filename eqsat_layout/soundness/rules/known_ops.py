@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import tvm_ffi
-from tvm import relax
+from tvm import relax, tirx
 
 from eqsat_layout.errors import ILL_TYPED, EqsatError
 from eqsat_layout.graph.borders import Part
@@ -154,6 +154,26 @@ def _imported(calls: Sequence[tuple[OpCall, bool]]) -> list[ImportedCall]:
     return found
 
 
+@lru_cache(4096)
+def _is_op_of_unknown_sizes(call: OpCall) -> bool:
+    """Whether a call that is a view, a pad or a crop is an op of its name in programs whose sizes are not known: rules
+    find it there, with the attributes that were written."""
+    sizes: dict[int, Any] = {1: 1}
+    shapes = [[sizes.setdefault(int(e), tirx.Var(f"n{e}", "int64")) for e in ty.shape] for ty in call.operands]
+    types = [relax.TensorType(shape, ty.dtype) for shape, ty in zip(shapes, call.operands, strict=True)]
+    builder = relax.BlockBuilder()
+    variables = [relax.Var(f"p{i}", ty) for i, ty in enumerate(types)]
+    try:
+        with builder.function("main", variables):
+            with builder.dataflow():
+                output = builder.emit_output(call.build(*variables))
+            builder.emit_func_output(output)
+        program = import_module(builder.finalize())
+    except (EqsatError, *ILL_TYPED):
+        return False
+    return any(s.name == call.name and not s.parts for s in program.signatures.values())
+
+
 def _until(bound: Iterator[Any], last: Any) -> Iterator[Any]:
     """What is bound up to that variable, which a call on its own may not be: then nothing is."""
     for var in bound:
@@ -166,6 +186,8 @@ def _run(call: OpCall, signatures: Sequence[Signature], result: str | None, *, i
     ops: list[tuple[Signature, RunnableOp]] = []
     refused: dict[str, str] = {}
     for signature in signatures:
+        if signature.parts and is_wanted and signature.key == result and _is_op_of_unknown_sizes(call):
+            signature = replace(signature, parts=())
         if signature.parts or None in (*signature.operands, *signature.results):
             continue
         runners: dict[str, RunnableOp] = {}

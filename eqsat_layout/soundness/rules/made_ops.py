@@ -6,7 +6,7 @@ In: the name of an op, its attributes as text, and tensors. Out: the value of th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from eqsat_layout.egraph.op_answers import OpAnswers
 from eqsat_layout.errors import Refused
 from eqsat_layout.graph.borders import Part
 from eqsat_layout.graph.graph import Signature, TensorType
-from eqsat_layout.graph.op_calls import attributes_of
+from eqsat_layout.graph.op_calls import attributes_of, defaults_of
 from eqsat_layout.graph.part_calls import part_calls
 from eqsat_layout.graph.templates import Template
 from eqsat_layout.soundness.rules.bits import WORLDS
@@ -38,6 +38,7 @@ class MadeOps:
     def __init__(self, answers: OpAnswers, parts: dict[str, Part], interpreters: dict[str, RunnableOp]):
         self._answers, self._parts, self._interpreters = answers, parts, interpreters
         self._graphs: dict[tuple[str, str, str], tuple[str, GraphTerms] | str] = {}
+        self._settings: dict[str, tuple[Mapping[str, Any], Collection[str]]] = {}
 
     def type_name(self, values: Values, number: int) -> str:
         """The name of a tensor's type."""
@@ -50,14 +51,26 @@ class MadeOps:
 
     def attribute(self, values: Values, key: str, name: str) -> Any:
         """An attribute of an op; :class:`IllTypedError` if it has none of that name."""
-        part, signature = values.parts.get(key), values.signatures.get(key)
-        if part is not None:
-            found = {n: v for call in part_calls(part) for n, v in call.attributes.items()}
-        else:
-            found = {} if signature is None else attributes_of(signature.template) or {}
+        found = self._settings_of(values, key)[0]
         if name not in found:
             raise IllTypedError(f"{key} has no {name}")
         return found[name]
+
+    def is_default(self, values: Values, key: str, name: str) -> bool:
+        """Whether an op is what it would be if nothing were said of this attribute of its."""
+        return name in self._settings_of(values, key)[1]
+
+    def _settings_of(self, values: Values, key: str) -> tuple[Mapping[str, Any], Collection[str]]:
+        """The attributes of an op, and the names of those that have their defaults."""
+        part, signature = values.parts.get(key), values.signatures.get(key)
+        if key not in self._settings and part is not None:
+            calls = part_calls(part)
+            found = {n: v for call in calls for n, v in call.attributes.items()}
+            self._settings[key] = found, {n for call in calls for n in call.defaults}
+        elif key not in self._settings and signature is not None:
+            found = attributes_of(signature.template) or {}
+            self._settings[key] = found, defaults_of(signature.template, found) if found else ()
+        return self._settings.get(key, ({}, ()))
 
     def make(self, values: Values, name: str, settings: str, operands: tuple[int, ...]) -> int:
         """The value of an op of this name over these operands."""

@@ -27,6 +27,7 @@ class TermEvaluator:
     def __init__(self, values: Values, base: RuleBase):
         self.values, self.base = values, base
         self._free: dict[str, dict[str, str]] = {}
+        self._wanted: dict[Expr, tuple[dict[str, str], list[Expr]]] = {}
         v = values
         self._terms: dict[str, Callable[..., Any]] = {
             "Op": v.op,
@@ -66,8 +67,8 @@ class TermEvaluator:
             "of-type": lambda x, t: v.makes.type_name(v, x) == t,
             "of-types": lambda a, ts: v.makes.type_names(v, a) == ts,
             "attribute": lambda k, n, x: repr(v.makes.attribute(v, k, n)) == x,
-            "attribute-number": lambda k, n, i: v.makes.attribute(v, k, n) == i,
-            "by-default": lambda k, n: v.makes.attribute(v, k, n) is not ...,
+            "attribute-number": lambda k, n, i: repr(v.makes.attribute(v, k, n)) == repr(i),  # True is none
+            "by-default": lambda k, n: v.makes.is_default(v, k, n),
             "same-type": lambda x, y: v.makes.type_name(v, x) == v.makes.type_name(v, y),
             "everywhere": lambda x, number: v.uniform(x) == number,
             "=": lambda first, *rest: all(v.equal(first, other) for other in rest),
@@ -106,9 +107,7 @@ class TermEvaluator:
         if head == "ok":
             return self.is_defined(parts[0], scope)
         if head == "some":
-            sorts = sorts_in(parts[1], self.base)
-            bound = {name: sorts.get(name, "") for name in variables(parts[0])}
-            return any(self.holds(parts[1], {**scope, **more}) for more in self._choices(bound))
+            return self._some(formula, scope)
         if head in self.base.relations:
             return self.means(str(head), [self._tried(part, scope) for part in parts])
         test = self._tests.get(str(head))
@@ -118,6 +117,28 @@ class TermEvaluator:
             return bool(test(*(self.term(part, scope) for part in parts)))
         except IllTypedError:
             return False
+
+    def _some(self, formula: tuple[Expr, ...], scope: Mapping[str, Any]) -> bool:
+        if formula not in self._wanted:
+            self._wanted[formula] = _sought(formula, self.base)
+        return self._exists(*self._wanted[formula], scope)
+
+    def _exists(self, names: Mapping[str, str], tests: Sequence[Expr], scope: Mapping[str, Any]) -> bool:
+        """Whether there are values of ``names`` for which all tests are true.
+
+        One after the other, and each test as soon as it has its names: few ops are called as a formula says, and what
+        all of them make of all tensors is too much to be tried.
+        """
+        open_tests = [[name for name in variables(test) if name in names] for test in tests]
+        if not all(self.holds(test, scope) for test, left in zip(tests, open_tests, strict=True) if not left):
+            return False
+        if not names:
+            return True
+        waiting = [(test, left) for test, left in zip(tests, open_tests, strict=True) if left]
+        name = min(names, key=lambda one: ([one] not in [left for _, left in waiting], one))
+        rest = {other: sort for other, sort in names.items() if other != name}
+        later = [test for test, _ in waiting]
+        return any(self._exists(rest, later, {**scope, name: value}) for value in self._domain(names[name]))
 
     def is_defined(self, term: Expr, scope: Mapping[str, Any]) -> bool:
         """Whether the term has a value."""
@@ -137,6 +158,16 @@ class TermEvaluator:
         if not free:
             return self.holds(meaning.formula, scope)
         return all(self.holds(meaning.formula, {**scope, **more}) for more in self._choices(free))
+
+    def premise_missed(self, relation: str, row: Sequence[Any]) -> str:
+        """The premise of what a row means, where it is not true and the row says nothing; else empty."""
+        meaning = self.base.meanings[relation]
+        if not isinstance(meaning.formula, tuple) or meaning.formula[0] != "=>" or self._free.get(relation):
+            return ""  # of one of all that it is about it may say something
+        _, premise, claim = meaning.formula
+        if claim == ("false",):
+            return ""  # it says that the premise is not true
+        return "" if self.holds(premise, dict(zip(meaning.columns, row, strict=True))) else show(premise)
 
     def _choices(self, sorts: Mapping[str, str]) -> Iterator[dict[str, Any]]:
         """Everything in the model that the variables may be."""
@@ -166,6 +197,18 @@ def drop(operands: tuple[Any, ...], index: int) -> tuple[Any, ...]:
     if not 0 <= index <= len(operands):
         raise IllTypedError(f"no {index} operands")
     return operands[index:]
+
+
+def _sought(formula: Expr, base: RuleBase) -> tuple[dict[str, str], list[Expr]]:
+    """The variables of a ``some`` with their sorts, and what is to be true of them, what is told soonest first."""
+    names: dict[str, None] = {}
+    while isinstance(formula, tuple) and formula[0] == "some":
+        names |= variables(formula[1])
+        formula = formula[2]
+    sorts = sorts_in(formula, base)
+    tests = list(formula[1:]) if isinstance(formula, tuple) and formula[0] == "and" else [formula]
+    tests.sort(key=lambda test: sum(isinstance(part, tuple) for part in test))
+    return {name: sorts.get(name, "") for name in names}, tests
 
 
 def _plus(*terms: Any) -> Any:

@@ -41,3 +41,14 @@ def test_ops_of_other_vocabularies_have_keys_of_their_own_here() -> None:
     again = ops.known_ops([softmax("axis=1", 1), softmax("axis=0", 0)])
     assert set(found.signatures) < set(again.signatures) == set(again.interpreters)
     assert all(signature.key == key for key, signature in again.signatures.items())
+
+
+def test_what_is_a_view_only_where_sizes_are_known_is_an_op_too() -> None:
+    """In models every second of an even number of elements was a view only, though not in programs of any number: of a
+    rule about slices the half that is right was judged, and it was applied to all."""
+    steps = OpCall("relax.strided_slice", lambda x: R.strided_slice(x, [0], [0], [99], [2]), (PAIR,), "every second")
+    turned = OpCall("relax.permute_dims", lambda x: R.permute_dims(x), (PAIR,), "turned")
+    found = ops.known_ops([steps, turned], {"relax.strided_slice", "relax.permute_dims"})
+    assert [signature.name for signature in found.signatures.values()] == ["relax.strided_slice"]
+    assert ops.unusable(turned) == ops.IS_PART
+    assert not ops.known_ops([steps]).signatures

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from tvm import relax
@@ -13,7 +15,10 @@ from eqsat_layout import op, rule
 from eqsat_layout.egraph.rules import rule_files
 from eqsat_layout.soundness import assert_rules_sound
 from eqsat_layout.soundness.rules.fuzzer import fuzz_rules
+from eqsat_layout.soundness.rules.made_ops import MadeOps
 from eqsat_layout.soundness.rules.reports import Effort, FuzzReport
+from eqsat_layout.soundness.rules.rule_base import read_rule_base
+from eqsat_layout.soundness.rules.terms import TermEvaluator
 
 RULES = """
 (rule ((= y (Op k (Arg x (Arg s (End))))) (is k "relax.multiply") (= s (Op j (Arg x (End)))) (is j "relax.sigmoid"))
@@ -34,6 +39,22 @@ def fuzzed(folder: Path, text: str, effort: Effort) -> FuzzReport:
     path = folder / "mine.egg"
     path.write_text(text)
     return fuzz_rules([*rule_files(), path], effort, only=lambda r: r.file == str(path))
+
+
+def test_no_attribute_is_a_default_or_a_whole_number_by_chance() -> None:
+    """In the models a convolution with ``data_layout="NWCH"`` was one that says nothing of it: a right rule that asks
+    for the default was accused."""
+    x = relax.Var("x", relax.TensorType((2, 3), "float32"))
+    signatures = {"k": SimpleNamespace(template=relax.op.sum(x, axis=[1], keepdims=True))}
+    values = MagicMock(parts={}, signatures=signatures, makes=MadeOps(MagicMock(), {}, {}))
+    evaluator = TermEvaluator(values, read_rule_base(rule_files()))
+    assert evaluator.means("attr", ("k", "keepdims", "True"))
+    assert not evaluator.means("default", ("k", "keepdims"))
+    assert not evaluator.means("default", ("k", "no such"))
+    assert not evaluator.means("int-attr", ("k", "keepdims", 1))
+    signatures["j"] = SimpleNamespace(template=relax.op.nn.softmax(x, axis=-1))
+    assert evaluator.means("default", ("j", "axis"))
+    assert evaluator.means("int-attr", ("j", "axis", -1))
 
 
 def test_rules_that_ask_for_ops_are_fuzzed(tmp_path: Path) -> None:
