@@ -75,10 +75,9 @@ class Roofline:
     seconds an element where elements are copied one by one, ``phase`` where the data of windows that move by strides
     are (None: kernels don't copy these), ``flops`` operations a second at full vectors of ``vector_bytes``, ``sliding``
     the share of these where vectors slide along an operand, ``weights`` how many times as long it takes to read those:
-    they come from memory, data from a cache, but for tensors of more than ``cached`` bytes, which take ``uncached``
-    times as long; ``word`` bytes of each factor of a product of bytes are multiplied and added up in the time of one
-    product of floats, faster where ``tile_row`` of them lie side by side (0: nowhere). The defaults are those of one
-    core of a current server CPU; they decide proportions, not absolute times.
+    they come from memory, data from a cache; ``word`` bytes of each factor of a product of bytes are multiplied and
+    added up in the time of one product of floats, faster where ``tile_row`` of them lie side by side (0: nowhere). The
+    defaults are those of one core of a current server CPU; they decide proportions, not absolute times.
     ``eqsat-layout calibrate`` measures ``bandwidth``, ``rewrite_bandwidth``, ``flops`` and ``launch``.
     """
 
@@ -90,8 +89,6 @@ class Roofline:
     phase: float | None = None
     sliding: float = SLIDING
     weights: float = 1.6
-    cached: float = math.inf
-    uncached: float = 1.0
     symbolic_extent: int = 64
     vector_bytes: int = 32
     word: int = 1
@@ -112,9 +109,9 @@ class Roofline:
         traffic = 0.0
         for number, (tensor, fmt) in enumerate(zip(types, formats, strict=True)):
             if tensor is not None and fmt is not None:
-                slower = (_SCATTERED if number in scattered else 1.0) * (_ROWS if number in rows else 1.0)
-                touched, whole = touched_bytes(op, number, fmt, self.symbolic_extent), self._bytes(tensor, fmt)
-                traffic += touched * slower * (self.weights if number in weights else self._distance(whole))
+                slower = (_SCATTERED if number in scattered else 1.0) * (self.weights if number in weights else 1.0)
+                slower *= _ROWS if number in rows else 1.0
+                traffic += touched_bytes(op, number, fmt, self.symbolic_extent) * slower
         launch = 0.0 if any(i >= 0 for i in fused) else self.launch
         work = max(traffic / self.bandwidth, self._arithmetic(op, heavy, operands, results))
         return launch + work + self._stalls(op, heavy, formats)
@@ -122,7 +119,6 @@ class Roofline:
     def convert(self, tensor: TensorType, source: Format, target: Format, *, fused: bool = False) -> float:
         """Both buffers pass through memory once. A fused copy permutes what would stream."""
         before, after = self._valid_bytes(tensor, source), self._bytes(tensor, target)
-        before, after = before * self._distance(before), after * self._distance(after)
         if fused:
             return max(0.0, max(before, after) / (_PART * self.rewrite_bandwidth) - before / self.bandwidth)
         return self.launch + (before + after) / self.rewrite_bandwidth
@@ -130,10 +126,6 @@ class Roofline:
     def constant(self, tensor: TensorType, fmt: Format) -> float:
         """A copy is read from memory once more, cold."""
         return self._bytes(tensor, fmt) / self.bandwidth
-
-    def _distance(self, size: float) -> float:
-        """How many times as long as from the cache it takes to read or write a tensor of so many bytes."""
-        return self.uncached if size > self.cached else 1.0
 
     def _stalls(self, op: Signature, heavy: Heaviest | None, formats: Formats) -> float:
         waiting = heavy.stalling_operands if heavy is not None else frozenset[int]()

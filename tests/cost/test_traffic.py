@@ -61,14 +61,6 @@ def test_a_crop_reads_no_padding() -> None:
     assert costs.convert(narrow, lanes, Format.row_major(narrow.shape)) == 4 * (8 * 32 * 16 + 8 * 32 * 4)
 
 
-def test_what_no_cache_holds_comes_from_memory() -> None:
-    """Winograd's 27 MB between two kernels were taken to stay in the cache: 3x1, 16 to 200 channels of 4x75x75."""
-    costs = Roofline(rewrite_bandwidth=1.0, launch=0.0, cached=4 * 2048, uncached=2.0)
-    for rows, slower in ((2048, 1), (2049, 2)):
-        tensor, both = TensorType((rows, 1), "float32"), Format.row_major((rows, 1))
-        assert costs.convert(tensor, both, both) == slower * 2 * 4 * rows
-
-
 def test_short_runs_are_copied_element_by_element() -> None:
     """The pad that became part of a gather was judged, and the gather taken for a copy in vectors."""
     formats = [Format.row_major(SHAPE)], [Format.row_major((8, 30, 32, 7))]

@@ -22,7 +22,7 @@ _HIDDEN: Final = 0.8  # of the time that weights come from memory is not hidden
 
 
 def default_costs(machine: CpuMachine) -> Roofline:
-    """The roofline of one core of a CPU, as proportions matter and not seconds; data come from where they fit."""
+    """The roofline of one core of a CPU, as proportions matter and not seconds; data come from the last-level cache."""
     is_short, in_halves = (size < machine.line_bytes for size in (machine.vector_bytes, machine.unit_bytes))
     bandwidth = machine.last_level_bandwidth
     return Roofline(
@@ -34,8 +34,6 @@ def default_costs(machine: CpuMachine) -> Roofline:
         phase=PHASE / machine.clock,
         sliding=_SLIDING if is_short else _HALVES_SLIDING if in_halves else SLIDING,
         weights=_HIDDEN * bandwidth / machine.memory_bandwidth,
-        cached=machine.last_level_working_set,
-        uncached=bandwidth / machine.memory_bandwidth,
         vector_bytes=min(machine.vector_bytes, machine.unit_bytes),  # shorter ones are as fast as what units take
         word=BYTES_OF_WORD if machine.byte_products else 1,
         tile_row=TILE_ROW_BYTES if machine.matrix_bytes else 0,
