@@ -149,9 +149,10 @@ def rehearsed(
     reading, writing = os.pipe()
     left = budget.seconds_left * share
     seconds = None if left == math.inf else max(math.ceil(left), 1)
+    megabytes = budget.megabytes_left  # of this process: the copy begins with fewer pages in memory
     child = os.fork()
     if not child:
-        _be_the_copy(action, outcome, writing, budget.megabytes_left, seconds)
+        _be_the_copy(action, outcome, writing, megabytes, seconds)
     os.close(writing)
     found = b""
     try:

@@ -92,7 +92,6 @@ def test_what_rules_write_down_has_limits_too() -> None:
     own = saturated(commands_of(), body=lambda builder, x: builder.emit(op.nn.relu(x)))
     assert own.derived(lambda derivations: 1) == 1
     own.budget = Budget(Limits(megabytes=1), 0, is_guarded=True)
-    # what a long test run has freed would serve for an array of bytes, within the limit
     assert own.derived(lambda derivations: len(mmap.mmap(-1, 1 << 28))) == Stop("reasons", "1 megabytes of memory")
 
 
