@@ -53,7 +53,7 @@ DESIRED: Final[Mapping[str, LayoutCallback]] = {
 
 
 def has_layouts(mod: Any) -> bool:
-    """Whether any call of the module says how its axes are called."""
+    """Whether any call of the module says how its axes are called, or TVM can't look: something has no type yet."""
     found: list[Any] = []
 
     def look(expr: Any) -> None:
@@ -62,5 +62,8 @@ def has_layouts(mod: Any) -> bool:
 
     for function in mod.functions.values():
         if isinstance(function, relax.Function):
-            relax.analysis.post_order_visit(function, look)
+            try:
+                relax.analysis.post_order_visit(function, look)
+            except tvm.error.InternalError:
+                return True
     return bool(found)
