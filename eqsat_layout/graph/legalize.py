@@ -123,7 +123,7 @@ def _nothing(builder: Any, call: Any) -> Any:
 
 def _of_own_type(builder: Any, made: Any, call: Any) -> Any:
     """As the op says: TVM's samples of float16 are float32."""
-    if not all(isinstance(one.ty, relax.TensorType) for one in (made, call)) or made.ty.dtype == call.ty.dtype:
+    if not all(isinstance(one.ty, relax.TensorType) for one in (made, call)) or call.ty.dtype in (None, made.ty.dtype):
         return made
     return relax.op.astype(builder.emit(made), str(call.ty.dtype))
 

@@ -299,3 +299,23 @@ def test_takes_are_as_tvm_makes_them_without_its_warning(capfd: pytest.CaptureFi
         assert "Fast mode" not in capfd.readouterr().err
         assert tvm_ffi.structural_equal(ours, relax.transform.LegalizeOps()(builder.get()))
         capfd.readouterr()
+
+
+def test_a_call_may_say_less_than_it_makes() -> None:
+    """Its type had no dtype, and what TVM made of it was cast to ``None``."""
+    text = """
+@I.ir_module
+class Module:
+    @R.function
+    def main(x: R.Tensor((6,), "float32")) -> R.Tensor((1, 6), "float32"):
+        with R.dataflow():
+            y: R.Tensor((1, 6)) = R.reshape(x, R.shape([1, 6]))
+            z: R.Tensor((1, 6), "float32") = R.add(y, R.const(1, "float32"))
+            R.output(z)
+        return z
+"""
+    mod = tvm.script.from_source(text, extra_vars={"I": tvm.script.ir, "R": tvm.script.relax})
+    assert mod["main"].body.blocks[0].bindings[0].value.ty.dtype is None
+    x = np.arange(6, dtype="float32")
+    (found,) = eqsat_layout.Session(mod).run(None, {"x": x})
+    np.testing.assert_array_equal(found, x[None] + 1)
