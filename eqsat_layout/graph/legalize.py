@@ -48,31 +48,16 @@ MOST_OPERANDS: Final = 2048
 
 def legalize(mod: tvm.IRModule) -> tvm.IRModule:
     """``mod`` with its Relax ops as ``call_tir``; ops without a legalisation stay. Never raises for an op."""
-    names = ops_in(mod)
-    legalizers: dict[str, Legalizer] = {}
-    for name in names:
-        ordinary = tvm.ir.Op.get(name).get_attr("FLegalize")  # has_attr says yes for every op
-        if ordinary is not None:
-            legalizers[name] = _forgiving(takes.legalized if name == takes.TAKE else ordinary)
-        elif name == _MULTIPLY_ADD:
-            legalizers[name] = _multiply_add
-        else:
-            legalizers[name] = _of_nothing
-    for name in _CONVOLUTIONS:
-        if name in legalizers:
-            legalizers[name] = _convolution_legalizer(legalizers[name])
-    if _TRANSFORM in legalizers:
-        legalizers[_TRANSFORM] = _transform_legalizer(legalizers[_TRANSFORM])
-    for name in _FULL:
-        if name in legalizers:
-            legalizers[name] = _full_legalizer(legalizers[name])
-    for name, wrapped in images.LEGALIZERS.items():
-        if name in legalizers:
-            legalizers[name] = partial(wrapped, legalizers[name])
-    if _COUNTED in legalizers:
-        legalizers[_COUNTED] = _range_legalizer(legalizers[_COUNTED])
-    made = relax.transform.LegalizeOps(legalizers)(mod)
+    made = relax.transform.LegalizeOps({name: _legalizer_of(name) for name in ops_in(mod)})(mod)
     return with_primfuncs(made, lambda _, func: with_wide_counts(with_empty_reductions(func)))
+
+
+def _legalizer_of(name: str) -> Legalizer:
+    ordinary = tvm.ir.Op.get(name).get_attr("FLegalize")  # has_attr says yes for every op
+    if ordinary is None:
+        return _multiply_add if name == _MULTIPLY_ADD else _of_nothing
+    forgiving = _forgiving(takes.legalized if name == takes.TAKE else ordinary)
+    return _OURS[name](forgiving) if name in _OURS else forgiving
 
 
 def _forgiving(legalizer: Legalizer) -> Legalizer:
@@ -254,3 +239,13 @@ def _transform_legalizer(ordinary: Legalizer) -> Legalizer:
 
 def _hint(call: Any) -> str:
     return str(call.op.name).rsplit(".", 1)[-1]
+
+
+_OURS: Final[dict[str, Callable[[Legalizer], Legalizer]]] = {
+    **dict.fromkeys(_CONVOLUTIONS, _convolution_legalizer),
+    **dict.fromkeys(_FULL, _full_legalizer),
+    **{name: partial(partial, legalizer) for name, legalizer in images.LEGALIZERS.items()},
+    _TRANSFORM: _transform_legalizer,
+    _COUNTED: _range_legalizer,
+}
+"""What stands before TVM's own legalisation of an op, which it is given."""

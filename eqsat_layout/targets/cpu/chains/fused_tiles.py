@@ -145,7 +145,6 @@ def _reduction(sch: Any, stage: Stage, out: Any, loops: Sequence[Any] | None, ma
         for loop in inner:
             sch.unroll(loop)
     outer = in_order_of_results(sch, outer, tile, local, machine)
-    sch.reorder(*outer, *inner, lane)
     sch.compute_at(stage.block, outer[-1], preserve_unit_loops=True)
     reduce_in_tile(sch, local, tile, machine)
 

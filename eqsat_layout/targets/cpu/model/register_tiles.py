@@ -100,25 +100,25 @@ def _any_tile(stage: Stage, machine: CpuMachine) -> _Costed:
     plain = _best(problem, extents, machine)
     best: _Costed = (plain[0] if plain else math.inf, None)
     best = min(best, _joined(problem, extents, machine), key=_cost)
-    pieces = _in_pieces(problem)
+    overlapping = _in_overlapping_vectors(problem)
     for size in _cuts(problem, extents[vector]):
         if width < 2 or size > extents[vector] or extents[vector] % size == 0:
             continue
         count = math.ceil(extents[vector] / size)
         cut = (*extents[:vector], count, size)
-        inside = _best(pieces, cut, machine)
-        cost = min(inside[0] if inside else math.inf, _joined(pieces, cut, machine)[0])
+        inside = _best(overlapping, cut, machine)
+        cost = min(inside[0] if inside else math.inf, _joined(overlapping, cut, machine)[0])
         tile = JoinedTile(vector, vector + 1, size, count)
         best = min(best, (cost * _waste(extents[vector], size), tile), key=_cost)
     return best
 
 
-def _in_pieces(problem: TileProblem) -> TileProblem:
-    """The problem with the axis in vectors cut into pieces that overlap, of which tiles may hold several."""
+def _in_overlapping_vectors(problem: TileProblem) -> TileProblem:
+    """The problem with an axis more, which numbers pieces of that in vectors that overlap: tiles may hold several."""
 
     def cut(load: OperandLoad) -> OperandLoad:
         *others, along = load.strides
-        return replace(load, strides=(*others, None if along else 0, along))  # the last piece begins where it has to
+        return replace(load, strides=(*others, None if along else 0, along))  # the last one begins where it has to
 
     return replace(problem, loads=tuple(map(cut, problem.loads)))
 

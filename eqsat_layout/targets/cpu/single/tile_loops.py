@@ -51,7 +51,8 @@ def split_tiles(sch: Any, loops: Sequence[Any], tile: RegisterTile, stage: Stage
 def in_order_of_results(
     sch: Any, outer: Sequence[Any], tile: RegisterTile, stage: Stage, machine: CpuMachine
 ) -> list[Any]:
-    """The loops over tiles that :func:`split_tiles` gave, with a run of tiles innermost whose results lie side by side.
+    """The loops over tiles that :func:`split_tiles` gave, put in order with a run of tiles innermost whose results lie
+    side by side.
 
     In the other order results go to memory in short pieces far from each other, and the core waits for each: 200 rows
     of 4x75x75 took three times as long. Tiles of many steps store little, and rows for them are prefetched.
@@ -83,7 +84,9 @@ def in_order_of_results(
         run, panel = run * size, panel * size
         if size < extent:
             break
-    return [*loops, *few]
+    loops += few
+    sch.reorder(*loops)
+    return loops
 
 
 def _most_held(stage: Stage, machine: CpuMachine) -> float:

@@ -63,7 +63,6 @@ def _in_tiles(sch: Any, stage: Stage, epilogue: Stage | None, machine: CpuMachin
         for loop in inner:
             sch.unroll(loop)
     outer = in_order_of_results(sch, outer, tile, stage, machine)
-    sch.reorder(*outer, *inner, lane)
     at = parallel_pieces(sch, outer, machine, stage)
     sch.compute_at(stage.block, at, preserve_unit_loops=True)
     reduce_in_tile(sch, stage, tile, machine)
