@@ -40,6 +40,7 @@ from eqsat_layout.targets.cpu.single.order_axes import order_axes
 from eqsat_layout.targets.cpu.single.phases import in_phases
 from eqsat_layout.targets.cpu.single.prefetch import prefetch_panels
 from eqsat_layout.targets.cpu.single.simplify import simplified
+from eqsat_layout.targets.cpu.single.skipped_padding import skip_padding
 from eqsat_layout.targets.cpu.single.skipped_steps import skip_zero_steps
 from eqsat_layout.targets.cpu.single.split_axes import split_axes
 from eqsat_layout.targets.cpu.single.whole_periods import in_whole_periods
@@ -239,6 +240,7 @@ def _finished(func: Any, schedule: Callable[[Any], Any], machine: CpuMachine, re
         return None
     made = exchanged(sch.mod["main"])
     if not machine.is_exact:  # else functions are TVM's, and products with zeros are computed: they may be NaN
+        made = skip_padding(made)
         made = skip_zero_steps(write_out_combinations(_with_short_functions(divide_rows_once(made))))
     return _named(func, _scheduled(prefetch_panels(made, machine)))
 

@@ -1,0 +1,127 @@
+"""Steps of a sum that read nothing but the zeros of a pad, left out.
+
+In: a scheduled PrimFunc. Out: the same, where a loop over steps of a sum does none whose whole tile reads elements that
+a stage of the same kernel has filled with zeros: rows of a window above and below an image, and most of a window that is
+dilated about as far as the image is wide. What a tile reads is bounded over its own loops, so those stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from tvm import ir, s_tir, sym, tirx
+
+from eqsat_layout.tir.blocks import is_load_of
+from eqsat_layout.tir.intrinsics import conjuncts, is_choice
+from eqsat_layout.tir.structural import changed_loop, nodes_of, structural_map, substitute
+
+Inside: TypeAlias = tuple[Sequence[Any], Sequence[Any]]
+"""Variables for the axes of a padded buffer, and the conditions on them under which an element is no padding."""
+
+
+def skip_padding(func: Any) -> Any:
+    """``func`` itself where there are none. A zero times infinity, which is NaN, is left out too."""
+    inside = _insides(func)
+    if not inside:
+        return func
+    conditions: dict[Any, list[Any]] = {}
+    for realize in nodes_of(func.body, s_tir.SBlockRealize):
+        for loop, condition in _conditions(func, realize, inside):
+            conditions.setdefault(loop.loop_var, []).append(condition)
+
+    def on_loop(loop: Any) -> Any:
+        parts = conditions.get(loop.loop_var)
+        return changed_loop(loop, body=tirx.IfThenElse(tirx.all(*parts), loop.body, None)) if parts else loop
+
+    return func.with_body(structural_map(func.body, (tirx.For, on_loop))) if conditions else func
+
+
+def _insides(func: Any) -> dict[Any, Inside]:
+    """Of each buffer that stages of the function pad with zeros."""
+    blocks: dict[Any, list[Any]] = {}
+    for block in nodes_of(func.body, s_tir.SBlock):
+        if isinstance(block.body, tirx.BufferStore):
+            blocks.setdefault(block.body.buffer, []).append(block)
+    found: dict[Any, Inside] = {}
+    for buffer, own in blocks.items():
+        inside = _inside_of_choice(*own) if len(own) == 1 else _inside_of_copy(*own) if len(own) == 2 else None
+        if inside is not None and sum(store.buffer.same_as(buffer) for store in nodes_of(func.body, tirx.BufferStore)) == len(own):
+            found[buffer] = inside
+    return found
+
+
+def _inside_of_choice(block: Any) -> Inside | None:
+    """Of a stage that chooses between an element and zero."""
+    axes, store = [axis.var for axis in block.iter_vars], block.body
+    is_pad = is_choice(store.value) and _is_zero(store.value.args[2])
+    if not is_pad or len(axes) != len(store.indices) or not all(map(ir.Var.same_as, store.indices, axes)):
+        return None
+    return axes, [part for part in conjuncts(store.value.args[0]) if _is_bound(part)]
+
+
+def _inside_of_copy(fill: Any, copy: Any) -> Inside | None:
+    """Of a stage that fills with zeros, and one that copies into the middle."""
+    if not _is_zero(fill.body.value):
+        return None
+    indices, extents = copy.body.indices, {axis.var: axis.dom.extent for axis in copy.iter_vars}
+    axes = [tirx.Var(f"at{number}", str(index.ty.dtype)) for number, index in enumerate(indices)]
+    parts: list[Any] = []
+    for at, index in zip(axes, indices, strict=True):
+        own = [axis for axis in extents if isinstance(sym.Analyzer().simplify(index - axis), tirx.IntImm)]
+        if len(own) != 1:
+            return None
+        first = sym.Analyzer().simplify(index - own[0])
+        parts += [first <= at, at < first + extents[own[0]]]
+    return axes, parts
+
+
+def _is_zero(value: Any) -> bool:
+    return isinstance(value, tirx.FloatImm | tirx.IntImm) and value.value == 0
+
+
+def _is_bound(part: Any) -> bool:
+    return isinstance(part, tirx.LE | tirx.LT) and not nodes_of(part, ir.Call, ir.TensorLoad)
+
+
+def _conditions(func: Any, realize: Any, insides: Mapping[Any, Inside]) -> Iterator[tuple[Any, Any]]:
+    """Loops around a block, and what must hold there for some element of its tile to be no padding."""
+    block = realize.block
+    loads = [load for load in _factors(block) if load.source in insides]
+    if not loads:
+        return
+    loops = [loop for loop in nodes_of(func.body, tirx.For) if realize in nodes_of(loop.body, s_tir.SBlockRealize)]
+    values = {axis.var: value for axis, value in zip(block.iter_vars, realize.iter_values, strict=True)}
+    steps = {var for axis in block.iter_vars if axis.iter_type == axis.CommReduce for var in nodes_of(values[axis.var], ir.Var)}
+    inner = next((number for number, loop in enumerate(loops) if loop.loop_var in steps), 0)
+    tile = {loop.loop_var: sym.IntervalSet(loop.min, loop.min + loop.extent - 1) for loop in loops[:inner]}
+    ranges = sym.Analyzer()
+    for loop in loops[inner:]:
+        ranges.bind(loop.loop_var, ir.Range.from_min_extent(loop.min, loop.extent))
+    for load in loads:
+        axes, parts = insides[load.source]
+        places = dict(zip(axes, (substitute(index, values) for index in load.indices), strict=True))
+        for part in parts:
+            condition = ranges.simplify(_of_any(substitute(part, places), tile, ranges))
+            used = nodes_of(condition, ir.Var)
+            loop = next((loop for loop in loops[inner:] if loop.loop_var in used), None)
+            if loop is not None and len(nodes_of(loop.body, s_tir.SBlockRealize)) == 1:
+                yield loop, condition
+
+
+def _factors(block: Any) -> list[Any]:
+    """What a block loads to add it, or its product with something else, to what it stores."""
+    if block.init is not None or not isinstance(block.body, tirx.BufferStore):
+        return []
+    value = block.body.value
+    if not isinstance(value, tirx.Add) or not is_load_of(value.a, block.body):
+        return []
+    factors = [value.b.a, value.b.b] if isinstance(value.b, tirx.Mul) else [value.b]
+    loads = [factor.value if isinstance(factor, tirx.Cast) else factor for factor in factors]
+    return [load for load in loads if isinstance(load, ir.TensorLoad)]
+
+
+def _of_any(bound: Any, tile: Mapping[Any, Any], ranges: Any) -> Any:
+    """A comparison that holds where ``bound`` holds anywhere in a tile."""
+    least, most = ranges.int_set(bound.a, tile), ranges.int_set(bound.b, tile)
+    return type(bound)(least.min_value, most.max_value)
