@@ -23,6 +23,8 @@ from eqsat_layout.implementations.algorithms.graphs import module_of, ordered_by
 
 _MOST_OF_DATA: Final = 0.5
 """Share of the products that meet data above which products with padding are cheaper than many small kernels."""
+_MOST_OF_ROWS: Final = 0.75
+"""The same, of those in rows that meet data, where there are many rows: kernels leave the others out anyway."""
 _MOST_TAPS: Final = 9
 """As every one is a kernel, and the search for layouts has to choose some for each."""
 
@@ -73,8 +75,10 @@ def why_not_taps_apart(conv: Convolution) -> str | None:
     if not 0 < len(taps) <= _MOST_TAPS:
         return f"{len(taps)} elements of its window read data and not only padding; it is for 1 to {_MOST_TAPS}"
     met = sum(math.prod(tap.size) for tap in taps)
+    in_rows = sum(math.prod((*tap.size[:-1], conv.out_size[-1])) for tap in taps)
     most = _MOST_OF_DATA * math.prod(conv.windows) * math.prod(conv.out_size)
-    return "most of its window reads data and not padding" if met > most else None
+    is_for_rows = len(conv.windows) > 1 and met <= _MOST_OF_ROWS * in_rows
+    return None if met <= most or is_for_rows else "most of its window reads data and not padding"
 
 
 def _taps(conv: Convolution) -> Iterator[_Tap]:
