@@ -78,7 +78,7 @@ def halves(functions: Mapping[str, Any], target: tvm.target.Target, typed: Mappi
     both = with_host(target)
     named = {name: func.with_attr("global_symbol", name) for name, func in functions.items()}
     mod = tvm.IRModule({tvm.ir.GlobalVar(name): func for name, func in named.items()})
-    for one in _passes(both):
+    for one in _passes(both, is_checked=typed is None):
         mod = one(mod)
     for var, func in mod.functions_items():
         if str(var.name_hint) in (typed or {}):
@@ -119,7 +119,7 @@ def with_host(target: tvm.target.Target) -> tvm.target.Target:
     return tvm.target.Target(target, host=target.host or {"kind": "llvm"})
 
 
-def _passes(target: tvm.target.Target) -> list[Any]:
+def _passes(target: tvm.target.Target, *, is_checked: bool) -> list[Any]:
     return [
         tirx.transform.BindTarget(target),
         whole_indices(),
@@ -127,7 +127,7 @@ def _passes(target: tvm.target.Target) -> list[Any]:
         TextureFlatten(),
         typed_stores(),
         s_tir.transform.StmtSimplify(),
-        *vectorised(),
+        *vectorised(is_checked=is_checked),
         _checked_stores,
         *launching(),
     ]
