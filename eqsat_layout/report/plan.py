@@ -35,6 +35,8 @@ from eqsat_layout.report.text import (
 
 OPTIMAL_GAP: Final = 1e-6
 """A plan whose gap is at most this is called optimal: below it lies the rounding of the solver."""
+_ROUNDING: Final = 1e-10
+"""Costs that differ by less, relatively, were added up in another order."""
 
 _SHOWN_TRANSFORMS: Final = 12
 _SHOWN_CHANGES: Final = 12
@@ -112,7 +114,8 @@ class Plan:
     @property
     def gap(self) -> float:
         """How far above the lower bound the cost may be, relative to the cost; 0 for an optimal plan."""
-        return max(0.0, self.cost - self.lower_bound) / self.cost if self.cost > 0 else 0.0
+        gap = (self.cost - self.lower_bound) / self.cost if self.cost > 0 else 0.0
+        return gap if gap > _ROUNDING else 0.0
 
     @property
     def speedup(self) -> float:

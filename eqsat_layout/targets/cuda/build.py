@@ -34,7 +34,6 @@ from eqsat_layout.targets.gpu.host.program import host_plan
 from eqsat_layout.targets.gpu.kernel_names import with_kernel_names
 from eqsat_layout.targets.gpu.kernels.families import Family, of_first_family, said_of
 from eqsat_layout.targets.gpu.kernels.functions import with_work_items
-from eqsat_layout.targets.gpu.kernels.open_sizes import in_32_bits
 from eqsat_layout.targets.gpu.kernels.serial import as_it_stands
 from eqsat_layout.targets.gpu.kernels.work_groups import USUAL
 from eqsat_layout.targets.gpu.sorts import without_libraries
@@ -100,7 +99,7 @@ def _families(machine: CudaMachine, approx: bool) -> Sequence[Family]:
         return window_kernel(func, machine)
 
     def of_elements(func: Any) -> Any:
-        return with_work_items(in_32_bits(func), in_order=not approx, groups=groups)
+        return with_work_items(func, in_order=not approx, groups=groups)
 
     groups = replace(USUAL, busy=machine.multiprocessors * _THREADS)
     exact = (exchange_kernel, of_elements)

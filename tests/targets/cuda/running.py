@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import struct
 import tempfile
+from collections import Counter
 from functools import cache, cached_property
 from typing import Any, Final
 
@@ -40,6 +42,27 @@ needs_compiler: Final = pytest.mark.skipif(available_compiler() is None, reason=
 def machine_code(source: str, arch: str) -> Compiled:
     """As the compiler has it; headers are parsed once in a process, which takes as long as a large kernel."""
     return compiled(source, arch, _headers())
+
+
+def instructions(cubin: bytes) -> Counter[str]:
+    """Those that :data:`_OPCODES` names, of all kernels; ``.128`` behind what moves 16 bytes."""
+    found: Counter[str] = Counter()
+    start, (size, count) = struct.unpack_from("<Q", cubin, 40)[0], struct.unpack_from("<HH", cubin, 58)
+    for section in range(start, start + size * count, size):
+        kind, flags, _, offset, length = struct.unpack_from("<IQQQQ", cubin, section + 4)
+        for at in range(offset, offset + length, 16) if kind == _IS_CODE and flags & _IS_RUN else ():
+            low, high = struct.unpack_from("<QQ", cubin, at)
+            name = _OPCODES.get(low & 0x1FF)
+            if name is not None:
+                found[f"{name}.128" if name == "LDGSTS" and high >> 9 & 7 == 6 else name] += 1
+    return found
+
+
+_IS_CODE: Final = 1
+_IS_RUN: Final = 4
+"""Kind and flag of a section of ELF."""
+_OPCODES: Final = {0x03C: "HMMA", 0x037: "IMMA", 0x03B: "LDSM", 0x1AE: "LDGSTS"}
+"""Found by comparing machine code with the PTX it was made of: there is no disassembler here."""
 
 
 @cache

@@ -17,6 +17,7 @@ from targets.cuda.running import (
     Kernels,
     in_double_precision,
     inputs_of,
+    instructions,
     machine_code,
     needs_compiler,
     relative_error,
@@ -224,7 +225,7 @@ def test_plans_fit_and_the_first_one_is_for_the_size() -> None:
         [("float16", "sm_90"), ("bfloat16", "sm_90"), ("tensorfloat32", "sm_90")],  # fewer registers than float32
     ),
 )
-def test_machine_code_spills_nothing(arithmetic: str, arch: str) -> None:
+def test_machine_code_spills_nothing_and_has_the_instructions(arithmetic: str, arch: str) -> None:
     dtype = dtype_of(arithmetic)
     sums, result = ("int32", "int32") if dtype == "int8" else ("float32", dtype)
     product = product_of(conv((56, 56), 64, 64, (3, 3), pad=1)(dtype, sums, result))
@@ -233,12 +234,16 @@ def test_machine_code_spills_nothing(arithmetic: str, arch: str) -> None:
     widest = max(plans, key=lambda plan: (plan.registers, plan.stages))
     for plan in (plans[0], widest):
         (source,) = Kernels(kernel_of(product, plan), arch).sources.values()
-        (facts,) = machine_code(source, arch).kernels.values()
+        made = machine_code(source, arch)
+        (facts,) = made.kernels.values()
         assert facts.spilled_bytes == 0
         assert facts.registers * plan.threads <= H100.registers
         assert facts.registers <= plan.registers + 32, "the plan counts too few registers"
         assert re.search(r"cp\.async\.cg\.shared\.global \[%0\], \[%1\], 16", source)
         assert ARITHMETICS[arithmetic].instruction in source
+        done = instructions(made.cubin)
+        assert done["LDGSTS.128"] >= plan.stages - 1
+        assert done["IMMA" if dtype == "int8" else "HMMA"] >= source.count("mma.sync") > 0
 
 
 @pytest.mark.parametrize(

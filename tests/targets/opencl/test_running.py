@@ -337,3 +337,12 @@ def test_bounds_of_what_is_no_number(dtype: Any) -> None:
     """The second operand, as on the CPU; C's functions take the other one. Of bfloat16, constants did not compile for
     CUDA, and a NaN that OpenCL C names was rounded to -0."""
     check_bounds(lambda mod, inputs: results(compiled(mod), inputs), dtype)
+
+
+def test_bits_of_a_bfloat16_constant() -> None:
+    """A running product that begins with 1: TVM writes the address of the constant, which OpenCL C refuses."""
+    found = compiled(
+        program(lambda builder, x: builder.emit(op.cumprod(x, 1, exclusive=True)), (2, 3), dtype="bfloat16")
+    )
+    (halves,) = results(found, [np.full((2, 3), 0.5, ml_dtypes.bfloat16)])
+    assert halves.tolist() == [[1, 0.5, 0.25]] * 2

@@ -34,13 +34,11 @@ from eqsat_layout.targets.gpu.host.plan_writer import ImageOf, PlanWriter, bytes
 from eqsat_layout.targets.gpu.host.reuse import with_shared_memories
 from eqsat_layout.targets.gpu.host.size_expressions import condition_of, size_of
 from eqsat_layout.targets.gpu.host.sized_by_data import sized_by_data
-from eqsat_layout.targets.gpu.host.sizes import Size, operation, product
-from eqsat_layout.targets.schedules.accesses import as_int
+from eqsat_layout.targets.gpu.host.sizes import LARGEST, Size, operation, product
 
 _IN_PLACE: Final = "relax.call_tir_inplace"
 _ASSERTS: Final = "relax.run.assert_op"
 _BRANCHES: Final = "chooses by sizes only, where a function that is called by name ends"
-_NARROW: Final = 2**31
 _LAUNCHED: Final = ("relax.call_tir", _IN_PLACE)
 _VIEWS: Final = ("relax.reshape", "relax.memory_view", "relax.flatten", "relax.expand_dims", "relax.squeeze")
 
@@ -288,7 +286,10 @@ class _Body:
         symbols = self._symbols_of(host, given, call)
         memories = [None if isinstance(one, _Number) else self._writer.values[one].memory for one in given]
         memories += [None] * (len(list(host.params)) - len(memories))
-        self._launches += launches_of(name, host, memories, symbols, self._buffer)
+        launches = launches_of(name, host, memories, symbols, self._buffer)
+        for one in launches:
+            self._check_narrow([*one.groups, *one.items], f"kernel {one.kernel}", "threads")
+        self._launches += launches
         return results if isinstance(out, relax.TupleType) else results[0]
 
     def _asserted(self, condition: Any, text: Any, *numbers: Any) -> list[Any]:
@@ -329,21 +330,21 @@ class _Body:
             for extent, size in zip(param.ty.shape, shape, strict=True):
                 if isinstance(extent, tvm.ir.Var):
                     found[extent] = size
-            if any(as_int(extent) is None and str(extent.ty.dtype) == "int32" for extent in param.ty.shape):
-                self._check_narrow(shape)
+            self._check_narrow(shape, f"a tensor of {list(shape)}", "elements")
         last = list(call.args[2].values) if len(call.args) > 2 else []
         for param, size in zip(list(host.params)[len(given) :], last, strict=True):
             found[param] = size_of(size, self._symbols)
         return found
 
-    def _check_narrow(self, shape: Sequence[Size]) -> None:
-        """A kernel counts elements of a tensor of such sizes in 32 bits."""
-        fits = operation("lt", product(shape), _NARROW)
-        if not any(one.size == fits for one in self._casts):
-            text = f"whether a tensor of {list(shape)} has fewer than {_NARROW} elements, as its kernels need,"
+    def _check_narrow(self, sizes: Sequence[Size], what: str, counted: str) -> None:
+        """Kernels of sizes that are not known count in 32 bits."""
+        fits = operation("le", product(sizes), LARGEST)
+        if not isinstance(fits, int) and not any(one.size == fits for one in self._casts):
+            text = f"whether {what} has at most {LARGEST} {counted}, as its kernels need,"
             self._casts.append(Cast(fits, 1, text))
 
     def _buffer(self, elements: Size, dtype: str, zeros: bool) -> int:
+        self._check_narrow([elements], f"what kernels of {self._name} keep for each other", "elements")
         return self._writer.allocated(Allocation(product([elements, bytes_of(dtype)]), zeros=zeros))
 
 

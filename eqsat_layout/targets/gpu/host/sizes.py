@@ -13,6 +13,9 @@ from typing import Any, Final
 Size = Any
 """``int``, the name of a symbol, or ``[operation, size, size]``."""
 
+LARGEST: Final = (1 << 31) - (1 << 20)
+"""As many elements, or threads, are counted in 32 bits: what is added for the last tile, or for a pad, is less."""
+
 _OPERATIONS: Final[Mapping[str, Callable[[int, int], int]]] = {
     "add": operator.add,
     "sub": operator.sub,

@@ -27,6 +27,7 @@ from eqsat_layout.targets.gpu.lowered import Lowered, split_by_kind
 from eqsat_layout.targets.gpu.passes import launching, vectorised
 from eqsat_layout.targets.opencl.kernels import half
 from eqsat_layout.targets.schedules.exact_values import hide_arithmetic, reveal_arithmetic
+from eqsat_layout.tir.intrinsics import is_call
 from eqsat_layout.tir.structural import nodes_of, primfunc_pass, structural_map
 
 _STORE: Final = "tirx.texture2d_store"
@@ -46,6 +47,13 @@ _CONVERSIONS: Final = {
     "uint16": "convert_ushort",
 }
 _OF_BITS: Final = {"float32": "as_float", "float64": "as_double"}
+_TYPES: Final = {
+    **{f"int{bits}": name for bits, name in ((8, "char"), (16, "short"), (32, "int"), (64, "long"))},
+    **{f"uint{bits}": name for bits, name in ((8, "uchar"), (16, "ushort"), (32, "uint"), (64, "ulong"))},
+    **{"float16": "half", "float32": "float", "float64": "double"},
+}
+"""As OpenCL C calls them."""
+_REINTERPRET: Final = "tirx.reinterpret"
 _HEAD: Final = "// Function: "
 _BARRIER: Final = "barrier(CLK_LOCAL_MEM_FENCE)"
 _READS_OF_TVM: Final = re.compile(r"#ifdef __OPENCL_VERSION__\n(?:#(?:if|else|define).*\n)*#endif\n#endif\n+")
@@ -70,7 +78,7 @@ def halves(functions: Mapping[str, Any], target: tvm.target.Target, typed: Mappi
     both = with_host(target)
     named = {name: func.with_attr("global_symbol", name) for name, func in functions.items()}
     mod = tvm.IRModule({tvm.ir.GlobalVar(name): func for name, func in named.items()})
-    for one in _passes(both):
+    for one in _passes(both, is_checked=typed is None):
         mod = one(mod)
     for var, func in mod.functions_items():
         if str(var.name_hint) in (typed or {}):
@@ -111,7 +119,7 @@ def with_host(target: tvm.target.Target) -> tvm.target.Target:
     return tvm.target.Target(target, host=target.host or {"kind": "llvm"})
 
 
-def _passes(target: tvm.target.Target) -> list[Any]:
+def _passes(target: tvm.target.Target, *, is_checked: bool) -> list[Any]:
     return [
         tirx.transform.BindTarget(target),
         whole_indices(),
@@ -119,7 +127,7 @@ def _passes(target: tvm.target.Target) -> list[Any]:
         TextureFlatten(),
         typed_stores(),
         s_tir.transform.StmtSimplify(),
-        *vectorised(),
+        *vectorised(is_checked=is_checked),
         _checked_stores,
         *launching(),
     ]
@@ -138,10 +146,16 @@ def typed_stores() -> Any:
 
 def _built_in_functions() -> Any:
     def called(call: Any) -> Any:
-        name = _BUILT_IN.get(call.op)
+        name = _as_type(call.ty) if is_call(call, _REINTERPRET) else _BUILT_IN.get(call.op)
         return call if name is None else tirx.call_pure_extern(call.ty, name, *call.args)
 
     return primfunc_pass("BuiltInFunctions", lambda func: func.with_body(structural_map(func.body, (ir.Call, called))))
+
+
+def _as_type(given: Any) -> str | None:
+    """What gives bits another type. TVM writes the address of a value, which a constant does not have."""
+    element, _, lanes = str(given.dtype).partition("x")
+    return f"as_{_TYPES[element]}{lanes}" if element in _TYPES else None
 
 
 def _checked_stores(mod: tvm.IRModule) -> tvm.IRModule:
