@@ -16,7 +16,7 @@ from tvm import relax, s_tir, tirx
 from tvm.relax.analysis import has_reshape_pattern
 
 from eqsat_layout.passes.all_calls import CALL_TIR_INPLACE, all_calls, arguments, is_tir_call
-from eqsat_layout.tir.structural import mapped_body, nodes_of
+from eqsat_layout.tir.structural import items_of, mapped_body, nodes_of
 
 _MARK: Final = "eqsat_layout.calls_fit"
 
@@ -110,7 +110,7 @@ def _is_of(param: Any, ty: Any) -> bool:
         return False
     if not isinstance(param.ty, tirx.BufferType):
         return False
-    extents, shape = list(param.shape), list(ty.shape.values)
+    extents, shape = items_of(param.shape), items_of(ty.shape.values)
     is_static = all(isinstance(extent, tirx.IntImm) for extent in (*extents, *shape, param.elem_offset))
     return (
         is_static
