@@ -138,9 +138,8 @@ class Engine:
             ) as file:
                 for relation, text in texts.items():
                     file.seek(0)
-                    file.truncate()
                     file.write(text)
-                    file.flush()
+                    file.truncate()  # not before: what was empty once is put on the disk when it is closed (ext4)
                     self.command(f'(input {relation} "{Path(file.name).name}")')
         except (OSError, UnicodeEncodeError) as error:
             raise EqsatError(f"can't write a scratch file in {self._folder}: {error}") from error

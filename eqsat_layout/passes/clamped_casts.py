@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from tvm import tirx
 
-from eqsat_layout.tir.structural import primfunc_pass, structural_map
+from eqsat_layout.tir.structural import body_pass
 
 _WIDE: Final = "int64"
 _NARROW: Final = "int32"
@@ -22,7 +22,7 @@ _LARGEST: Final = {"float16": 1 << 15, "float32": 1 << 30, "float64": 1 << 30}
 def clamped_casts() -> Any:
     """A pass."""
     rules = ((tirx.Min, _narrowed), (tirx.Max, _narrowed))
-    return primfunc_pass("ClampedCasts", lambda func: func.with_body(structural_map(func.body, *rules)))
+    return body_pass("ClampedCasts", *rules)
 
 
 def _narrowed(outer: Any) -> Any:

@@ -16,7 +16,7 @@ from tvm import relax, s_tir, tirx
 from tvm.relax.analysis import has_reshape_pattern
 
 from eqsat_layout.passes.all_calls import CALL_TIR_INPLACE, all_calls, arguments, is_tir_call
-from eqsat_layout.tir.structural import nodes_of, structural_map
+from eqsat_layout.tir.structural import items_of, mapped_body, nodes_of
 
 _MARK: Final = "eqsat_layout.calls_fit"
 
@@ -54,7 +54,7 @@ def any_address() -> Any:
     def with_any(function: Any, _: Any, __: Any) -> Any:
         if _is_marked(function):
             return function
-        return function.with_body(structural_map(function.body, (tirx.AttrStmt, _of_elements)))
+        return mapped_body(function, (tirx.AttrStmt, _of_elements))
 
     return tirx.transform.prim_func_pass(with_any, opt_level=0, name="eqsat_layout.AnyAddress")
 
@@ -110,7 +110,7 @@ def _is_of(param: Any, ty: Any) -> bool:
         return False
     if not isinstance(param.ty, tirx.BufferType):
         return False
-    extents, shape = list(param.shape), list(ty.shape.values)
+    extents, shape = items_of(param.shape), items_of(ty.shape.values)
     is_static = all(isinstance(extent, tirx.IntImm) for extent in (*extents, *shape, param.elem_offset))
     return (
         is_static

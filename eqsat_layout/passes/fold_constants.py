@@ -24,6 +24,7 @@ from eqsat_layout.graph.templates import leaf_exprs, settings_of
 from eqsat_layout.notes import Notes
 from eqsat_layout.passes.evaluate import evaluate
 from eqsat_layout.passes.moved_constants import moved_constants
+from eqsat_layout.tir.structural import items_of
 
 _TOGETHER: Final = 4
 """Times as many elements as the constants of a function have, those that are computed ahead may have in all."""
@@ -158,9 +159,8 @@ def _constants(call: Any) -> list[Any]:
 def elements(ty: Any) -> int | None:
     """Elements of a tensor of known shape, else ``None``."""
     shape = ty.shape if isinstance(ty, relax.TensorType) else None
-    if not isinstance(shape, relax.ShapeExpr) or not all(isinstance(e, tirx.IntImm) for e in shape.values):
-        return None
-    return math.prod(int(e) for e in shape.values)
+    extents = items_of(shape.values) if isinstance(shape, relax.ShapeExpr) else (None,)
+    return math.prod(map(int, extents)) if all(isinstance(e, tirx.IntImm) for e in extents) else None
 
 
 def _evaluated(mod: tvm.IRModule, part: _ConstantPart) -> dict[Any, Any]:

@@ -16,7 +16,7 @@ from tvm import ir, s_tir, sym, tirx
 
 from eqsat_layout.passes.guarded_writes import is_read
 from eqsat_layout.passes.wrapping import wrapped
-from eqsat_layout.tir.structural import nodes_of, primfunc_pass, structural_map, walk
+from eqsat_layout.tir.structural import mapped_body, nodes_of, primfunc_pass, walk
 
 DIVISIONS: Final = (tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod)
 _QUOTIENTS: Final = (tirx.Div, tirx.FloorDiv)
@@ -166,7 +166,7 @@ def _without_divisions_by_zero(func: Any) -> Any:
             return type(node)(node.a, tirx.Max(node.b, _number(1, str(node.b.ty.dtype))))
         return _guarded(type(node), node.a, node.b, lambda kind, a, b: kind(a, b))  # indices do not wrap around
 
-    return func.with_body(structural_map(func.body, (DIVISIONS, guarded)))
+    return mapped_body(func, (DIVISIONS, guarded))
 
 
 def _is_by_size(node: Any) -> bool:

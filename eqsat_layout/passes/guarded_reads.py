@@ -14,7 +14,7 @@ from tvm import ir, tirx
 from tvm_ffi import StructuralKey
 
 from eqsat_layout.passes.guarded_writes import is_read, read_variables
-from eqsat_layout.tir.structural import nodes_of, structural_map, with_primfuncs
+from eqsat_layout.tir.structural import mapped_body, nodes_of, with_primfuncs
 
 _WIDE: Final = "int64"
 
@@ -35,7 +35,7 @@ def _with_defined_extents(func: Any) -> Any:
     def defined(cast: Any) -> Any:
         return _defined(cast) if _is_cut(cast) and StructuralKey(cast) in casts else cast
 
-    return func.with_body(structural_map(func.body, (tirx.Cast, defined)))
+    return mapped_body(func, (tirx.Cast, defined))
 
 
 def _is_cut(cast: Any) -> bool:
@@ -73,7 +73,7 @@ def _guarded(func: Any) -> Any:
 
     if not any(is_read(index, read) for one in nodes_of(func.body, ir.TensorLoad) for index in one.indices):
         return func
-    return func.with_body(structural_map(func.body, (ir.TensorLoad, load), (ir.TensorRegion, region)))
+    return mapped_body(func, (ir.TensorLoad, load), (ir.TensorRegion, region))
 
 
 def guarded_load(load: Any, unknown: list[bool]) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 import tvm
 from tvm import ir, s_tir, tirx
 
-from eqsat_layout.tir.structural import nodes_of, structural_map, walk, with_primfuncs
+from eqsat_layout.tir.structural import mapped_body, nodes_of, walk, with_primfuncs
 
 
 def guard_writes(mod: tvm.IRModule) -> tvm.IRModule:
@@ -28,7 +28,7 @@ def _guarded(func: Any) -> Any:
 
     if not any(is_read(index, read) for store in nodes_of(func.body, tirx.BufferStore) for index in store.indices):
         return func
-    return func.with_body(structural_map(func.body, (tirx.BufferStore, guarded)))
+    return mapped_body(func, (tirx.BufferStore, guarded))
 
 
 def read_variables(body: Any) -> set[Any]:

@@ -13,15 +13,15 @@ import tvm
 from tvm import ir, tirx
 
 from eqsat_layout.tir.intrinsics import is_call, pure_op
-from eqsat_layout.tir.structural import primfunc_pass, structural_map
+from eqsat_layout.tir.structural import body_pass
 
 _VALUE = pure_op("named_value", "an integer that has a name")
 
 
 def indices_in_bits(bits: int) -> Any:
     """A pass, for where buffers are flat."""
-    hide = primfunc_pass("HideNamed", lambda func: func.with_body(structural_map(func.body, (tirx.Let, _hidden))))
-    reveal = primfunc_pass("RevealNamed", lambda func: func.with_body(structural_map(func.body, (ir.Call, _revealed))))
+    hide = body_pass("HideNamed", (tirx.Let, _hidden))
+    reveal = body_pass("RevealNamed", (ir.Call, _revealed))
     return tvm.transform.Sequential([hide, tirx.transform.NarrowDataType(bits), reveal])
 
 

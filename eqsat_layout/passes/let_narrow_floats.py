@@ -14,7 +14,7 @@ from tvm import tirx
 
 from eqsat_layout.passes.rounding import NARROW, cast_to_narrow
 from eqsat_layout.tir.intrinsics import is_call, pure_op
-from eqsat_layout.tir.structural import nodes_of, primfunc_pass, structural_map, substitute
+from eqsat_layout.tir.structural import mapped_body, nodes_of, primfunc_pass, structural_map, substitute
 
 _WIDE: Final = "float32"
 _LET: Final = pure_op("let", "a variable, its value, and what is worked out of it")
@@ -28,7 +28,7 @@ def with_let_values(legalize: Any) -> Any:
 
 
 def _hidden(func: Any) -> Any:
-    func = func.with_body(structural_map(func.body, (tirx.BufferStore, _stored)))
+    func = mapped_body(func, (tirx.BufferStore, _stored))
     named, wide = nodes_of(func.body, tirx.Let, tirx.Bind), dict[Any, Any]()
     if not named:
         return func
@@ -67,7 +67,7 @@ def _revealed(func: Any) -> Any:
     def bind(node: Any) -> Any:
         return tirx.Bind(*node.value.args) if is_call(node.value, str(_BIND.name)) else node
 
-    return func.with_body(structural_map(func.body, (tvm.ir.Call, let), (tirx.Evaluate, bind)))
+    return mapped_body(func, (tvm.ir.Call, let), (tirx.Evaluate, bind))
 
 
 def _wide(dtype: str) -> str:

@@ -12,12 +12,12 @@ from typing import Any
 from tvm import ir, tirx
 
 from eqsat_layout.tir.intrinsics import is_call
-from eqsat_layout.tir.structural import nodes_of, primfunc_pass, structural_map
+from eqsat_layout.tir.structural import body_pass, nodes_of
 
 
 def serialise_let_vectors() -> Any:
     """A pass, for before TVM's ``VectorizeLoop``."""
-    return primfunc_pass("BindOneByOne", lambda func: func.with_body(structural_map(func.body, (tirx.For, _in_turn))))
+    return body_pass("BindOneByOne", (tirx.For, _in_turn))
 
 
 def round_in_vectors() -> Any:
@@ -26,7 +26,7 @@ def round_in_vectors() -> Any:
     def on_call(call: Any) -> Any:
         return tirx.round(call.args[0]) if is_call(call, "tirx.nearbyint") else call
 
-    return primfunc_pass("RoundInVectors", lambda func: func.with_body(structural_map(func.body, (ir.Call, on_call))))
+    return body_pass("RoundInVectors", (ir.Call, on_call))
 
 
 def _in_turn(loop: Any) -> Any:

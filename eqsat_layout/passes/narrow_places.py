@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from tvm import ir, tirx
 
-from eqsat_layout.tir.structural import nodes_of, primfunc_pass, structural_map
+from eqsat_layout.tir.structural import body_pass, nodes_of
 
 _WIDE: Final = "int64"
 _NARROW: Final = "int32"
@@ -31,7 +31,7 @@ def narrow_places() -> Any:
         (tirx.BufferStore, lambda s: tirx.BufferStore(s.buffer, s.value, _places(s.buffer, s.indices))),
         (_COMPARISONS, _compared),
     )
-    return primfunc_pass("NarrowPlaces", lambda func: func.with_body(structural_map(func.body, *rules)))
+    return body_pass("NarrowPlaces", *rules)
 
 
 def _places(buffer: Any, indices: Sequence[Any]) -> list[Any]:

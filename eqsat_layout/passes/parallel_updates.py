@@ -11,7 +11,7 @@ from typing import Any
 import tvm
 from tvm import tirx
 
-from eqsat_layout.tir.structural import changed_loop, let_values, nodes_of, primfunc_pass, structural_map, substitute
+from eqsat_layout.tir.structural import changed_loop, let_values, mapped_body, nodes_of, primfunc_pass, substitute
 
 
 def order_updates() -> Any:
@@ -31,7 +31,7 @@ def _in_order(func: Any) -> Any:
         is_update = any(load.source.same_as(store.buffer) for load in _loads(substitute(store.value, values)))
         return is_update and any(_loads(substitute(index, values)) for index in store.indices)
 
-    return func.with_body(structural_map(func.body, (tirx.For, on_loop)))
+    return mapped_body(func, (tirx.For, on_loop))
 
 
 def _loads(value: Any) -> list[Any]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from tvm import ir, s_tir, tirx
 
-from eqsat_layout.tir.structural import changed_block, changed_loop, nodes_of, primfunc_pass, structural_map, substitute
+from eqsat_layout.tir.structural import changed_block, changed_loop, mapped_body, nodes_of, primfunc_pass, substitute
 
 
 def init_empty_loops() -> Any:
@@ -36,7 +36,7 @@ def _with_beginnings(func: Any) -> Any:
             return loop
         return tirx.SeqStmt([tirx.IfThenElse(loop.extent <= 0, beginning, None), loop])
 
-    return func.with_body(structural_map(func.body, (tirx.For, on_loop)))
+    return mapped_body(func, (tirx.For, on_loop))
 
 
 def _reduced(realize: Any) -> Iterator[Any]:

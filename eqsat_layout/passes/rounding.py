@@ -17,7 +17,7 @@ import tvm
 from tvm import tirx
 
 from eqsat_layout.tir.intrinsics import is_choice, pure_op
-from eqsat_layout.tir.structural import is_one_of, nodes_of, primfunc_pass, structural_map, substitute
+from eqsat_layout.tir.structural import body_pass, is_one_of, mapped_body, nodes_of, structural_map, substitute
 
 NARROW: Final = (
     "bfloat16",
@@ -66,7 +66,7 @@ def with_rounding(func: Any, types: Collection[str] = NARROW) -> Any:
     def read(load: Any) -> Any:
         return _call(load) if is_one_of(load.source, params) else load
 
-    return func.with_body(structural_map(func.body, (tirx.BufferStore, rounded)))
+    return mapped_body(func, (tirx.BufferStore, rounded))
 
 
 def without_idle_rounding(func: Any) -> Any:
@@ -90,14 +90,12 @@ def without_idle_rounding(func: Any) -> Any:
         is_done = is_rounding(value) and value.op.same_as(call.op)
         return value if is_read or is_done else call
 
-    return func.with_body(structural_map(func.body, (tvm.ir.Call, idle), (tirx.BufferStore, stored)))
+    return mapped_body(func, (tvm.ir.Call, idle), (tirx.BufferStore, stored))
 
 
 def round_by_arithmetic() -> Any:
     """A pass, for between TVM's passes that say how values of these types are computed and how they are stored."""
-    return primfunc_pass(
-        "RoundByArithmetic", lambda f: f.with_body(structural_map(f.body, (tvm.ir.Call, _written_out)))
-    )
+    return body_pass("RoundByArithmetic", (tvm.ir.Call, _written_out))
 
 
 def _written_out(call: Any) -> Any:

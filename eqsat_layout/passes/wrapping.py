@@ -15,7 +15,7 @@ from typing import Any, Final
 import tvm
 from tvm import ir, sym, tirx
 
-from eqsat_layout.tir.structural import nodes_of, structural_map, structural_map_outermost
+from eqsat_layout.tir.structural import mapped_body, nodes_of, structural_map_outermost
 
 WRAPPING: Final = (tirx.Add, tirx.Sub, tirx.Mul)
 _WIDER: Final = {"int32": "int64", "uint32": "int64", "int64": "int128", "uint64": "int128"}
@@ -82,7 +82,7 @@ def with_wrapping_values(func: Any, wrapped: Callable[[Any, Any, Any], Any] = wr
         made = value(node.value, True)
         return node if made.same_as(node.value) else tirx.Bind(node.var, made)
 
-    return func.with_body(structural_map(func.body, (tirx.BufferStore, store), (tirx.Bind, bound)))
+    return mapped_body(func, (tirx.BufferStore, store), (tirx.Bind, bound))
 
 
 def _read_again(body: Any) -> set[Any]:

@@ -41,6 +41,8 @@ _DIAGNOSTIC = re.compile(r"error: (?P<message>.*?)\n --> [^\n]*?:(?P<line>\d+):(
 _INDEX_MAP = re.compile(r"T\.index_map\(lambda [^:]*: ")
 _BARE_INTEGER = re.compile(r"((?<!\w)\(|, )(\d+)(?=[,)])")
 _OP_DUMP = re.compile(r'ir\.Op\(span=.*?name="([^"]+)".*?support_level=\d+\)')
+_WIDTH: Final = 400
+"""Characters of what is said of an error."""
 _PICKLED: Final = (".pt", ".pth", ".pkl", ".pickle", ".ckpt")
 _MOST_BYTES: Final = {".py": MOST_OF_TEXT, ".json": MOST_OF_JSON, ".onnx": 2 << 30, ".pt2": MOST_OF_ARCHIVES}
 """Of files of a kind; what ONNX is written in ends at 2 GiB."""
@@ -211,10 +213,10 @@ def _reason(error: Exception) -> str:
     return _one_line(said_by(error))
 
 
-def _one_line(text: str, width: int = 400) -> str:
-    """The first line that says something, with ops by their names only, cut to ``width``."""
+def _one_line(text: str) -> str:
+    """The first line that says something, with ops by their names only, cut where it is long."""
     line = _OP_DUMP.sub(r"\1", first_of(text))
-    return line if len(line) <= width else line[: width - 3] + "..."
+    return line if len(line) <= _WIDTH else line[: _WIDTH - 3] + "..."
 
 
 def _replace(path: Path, text: str) -> None:

@@ -5,13 +5,24 @@ In: its builder. Out: one that is empty: of blocks that are left when it goes, T
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import tvm
 
 
-def end_blocks(builder: Any) -> None:
-    """Ends all blocks that are being built, if there is a builder."""
+@contextmanager
+def blocks_ended(builder_of: Callable[[], Any]) -> Iterator[None]:
+    """Where a reader fails inside, all blocks that are being built are ended, if it has a builder by then."""
+    try:
+        yield
+    except Exception:
+        _end_blocks(builder_of())
+        raise
+
+
+def _end_blocks(builder: Any) -> None:
     while builder is not None:
         try:
             builder._end_block()

@@ -67,6 +67,11 @@ class Value:
     literal: int | str = ""
     access: Access | None = None
 
+    @property
+    def number(self) -> float:
+        """Of a constant."""
+        return self.literal if isinstance(self.literal, int) else float.fromhex(self.literal)
+
     def walk(self) -> Iterator[Value]:
         """The node and all below it; the indices of loads are not entered."""
         yield self

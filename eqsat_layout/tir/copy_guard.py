@@ -50,7 +50,7 @@ def guard_of(value: Value) -> Guard | None:
 def _number(value: Value) -> float | int | None:
     if value.op != "const":
         return None
-    return exact(float.fromhex(value.literal) if isinstance(value.literal, str) else value.literal)
+    return exact(value.number)
 
 
 @dataclass(frozen=True)

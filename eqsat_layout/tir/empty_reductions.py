@@ -10,7 +10,7 @@ from typing import Any
 
 from tvm import ir, s_tir, tirx
 
-from eqsat_layout.tir.structural import changed_block, changed_loop, nodes_of, structural_map
+from eqsat_layout.tir.structural import changed_block, changed_loop, mapped_body, nodes_of
 
 
 def with_empty_reductions(function: Any) -> Any:
@@ -31,8 +31,7 @@ def with_empty_reductions(function: Any) -> Any:
             return loop
         return changed_loop(loop, extent=tirx.IntImm(str(loop.extent.ty.dtype), 1))
 
-    body = structural_map(function.body, (s_tir.SBlock, _started), (tirx.For, once))
-    return function.with_body(body)
+    return mapped_body(function, (s_tir.SBlock, _started), (tirx.For, once))
 
 
 def _started(block: Any) -> Any:

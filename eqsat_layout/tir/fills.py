@@ -61,7 +61,7 @@ def pointwise_fill(computation: Computation, operand: int, number: float) -> Fil
 def constants_in(block: Block) -> tuple[float, ...]:
     """The numbers in what the block stores, in the order of their appearance."""
     values = (v for store in (*block.stores, *block.inits) for v in store.value.walk() if v.op == "const")
-    return tuple(dict.fromkeys(n for v in values if (n := held(_number(v), v.dtype)) is not None))
+    return tuple(dict.fromkeys(n for v in values if (n := held(v.number, v.dtype)) is not None))
 
 
 def fills_for(
@@ -98,10 +98,6 @@ def internal_fills(computation: Computation, formats: Mapping[int, Format]) -> d
     """Fills of the padded internal buffers, given the formats of the others."""
     public = (*computation.operands, *computation.results)
     return _FillChoice(computation, formats, {n: formats[n].fill for n in public}).weakest(())
-
-
-def _number(value: Value) -> float:
-    return value.literal if isinstance(value.literal, int) else float.fromhex(value.literal)
 
 
 def _candidates(computation: Computation, fill: Fill) -> tuple[float, ...]:
@@ -161,7 +157,7 @@ class _FillChoice:
     def _starts(self, number: int) -> list[float]:
         """What the reductions over a buffer start from, which is often neutral to them."""
         readers = [b for b in self.computation.blocks if any(r.buffer == number for r in b.reads)]
-        return [_number(v) for b in readers for s in b.inits for v in s.value.walk() if v.op == "const"]
+        return [v.number for b in readers for s in b.inits for v in s.value.walk() if v.op == "const"]
 
     def _cost(self, fills: Mapping[int, Fill]) -> float:
         """Points at which blocks test a condition; a forward flow pays for results of which nothing is known."""

@@ -7,7 +7,7 @@ what is read was derived from the block's own indices and condition. The Relax f
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import tvm
 from tvm import s_tir, tirx
@@ -27,6 +27,8 @@ __all__ = ["LayoutRewrite", "read_primfunc", "split_primfunc", "write_primfunc"]
 
 ANY_PADDING = "eqsat_layout.any_padding"
 """The attribute of a PrimFunc whose padding may hold anything, though it writes something."""
+_NAME: Final = "layout_rewrite"
+"""Of the blocks that are written."""
 
 
 def read_primfunc(func: Any) -> LayoutRewrite | None:
@@ -83,21 +85,21 @@ def join(first: LayoutRewrite, then: LayoutRewrite) -> LayoutRewrite | None:
     return None
 
 
-def write_primfunc(rewrite: LayoutRewrite, dtype: str, name: str = "layout_rewrite") -> Any:
+def write_primfunc(rewrite: LayoutRewrite, dtype: str) -> Any:
     """``rewrite`` of a tensor of ``dtype`` as a TE-style PrimFunc: one block, or three where digits cut one another.
 
     Padding of any value is written as 0 and the PrimFunc says so. Raises :class:`LayoutError` where the way back from
     the result's indices can't be written (a symbolic axis fused with another).
     """
     ends = (rewrite.source, rewrite.target)
-    whole = _PrimFuncWriter(rewrite.shape, dtype, [rewrite], ends).function(name)
+    whole = _PrimFuncWriter(rewrite.shape, dtype, [rewrite], ends).function()
     if read_primfunc(whole) is not None:
         return whole
     middle = LayoutRewrite.make(
         IndexMap.identity(rewrite.unpack.result_shape), crop=rewrite.crop, pad=rewrite.pad, fill=rewrite.fill
     )
     parts = [LayoutRewrite.of_map(rewrite.unpack), middle, LayoutRewrite.of_map(rewrite.pack)]
-    return _PrimFuncWriter(rewrite.shape, dtype, [p for p in parts if not p.is_identity], ends).function(name)
+    return _PrimFuncWriter(rewrite.shape, dtype, [p for p in parts if not p.is_identity], ends).function()
 
 
 def _with_any(rewrite: LayoutRewrite) -> LayoutRewrite:
@@ -146,9 +148,9 @@ class _PrimFuncWriter:
         scopes = [ends[0].scope, *(GLOBAL for _ in names[2:]), ends[1].scope]
         self.buffers = [self._buffer(*own) for own in zip(names, shapes, scopes, strict=True)]
 
-    def function(self, name: str) -> Any:
+    def function(self) -> Any:
         nests = [
-            _BlockWriter(rewrite, self.symbols, source, target).nest(name, self.dtype)
+            _BlockWriter(rewrite, self.symbols, source, target).nest(_NAME, self.dtype)
             for rewrite, source, target in zip(self.rewrites, self.buffers, self.buffers[1:], strict=False)
         ]
         body = nests[0] if len(nests) == 1 else tirx.SeqStmt(nests)

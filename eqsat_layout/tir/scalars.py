@@ -35,7 +35,7 @@ class Evaluator:
         if node.op == "symbol":
             return FINITE
         if node.op == "const":
-            number = held(_literal(node), node.dtype)
+            number = held(node.number, node.dtype)
             return ANYTHING if number is None else number
         if node.op in ("prim.if_then_else", "Select"):
             return self._choice(node, guarded)
@@ -60,13 +60,6 @@ class Evaluator:
             return int(node.literal) in self.outside
         indices = node.access.indices if node.access is not None else ()
         return any(i in self.outside for index in indices for i in index.iters)
-
-
-# ---- numbers in a dtype ----
-
-
-def _literal(node: Value) -> float:
-    return node.literal if isinstance(node.literal, int) else float.fromhex(node.literal)
 
 
 # ---- the functions ----

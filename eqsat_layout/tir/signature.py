@@ -34,6 +34,7 @@ from eqsat_layout.tir.computation import (
 from eqsat_layout.tir.equality import fingerprint
 from eqsat_layout.tir.extents import extent_of
 from eqsat_layout.tir.intrinsics import is_pure
+from eqsat_layout.tir.structural import items_of
 
 __all__ = ["Computation", "analyse", "same_computation", "view_map"]
 
@@ -115,11 +116,12 @@ class _PrimFuncReader:
         offset = info.elem_offset
         if len(info.strides) or info.layout is not None or type(offset) is not tirx.IntImm or offset.value:
             raise _NotUnderstoodError
-        for extent in info.shape:
+        shape = items_of(info.shape)
+        for extent in shape:
             if type(extent) is not tirx.IntImm:
                 self._symbols_in(extent)
         self.variable_index[var] = len(self.uses)
-        self.uses.append(_BufferUse(var, tuple(extent_of(e) for e in info.shape), role))
+        self.uses.append(_BufferUse(var, tuple(map(extent_of, shape)), role))
 
     def _symbols_in(self, expr: Any) -> None:
         if type(expr) is tvm.ir.Var:
@@ -160,7 +162,7 @@ class _BlockReader:
         block = realize.block
         if block.match_buffers or block.alloc_buffers or not _is_true(realize.predicate):
             raise _NotUnderstoodError
-        iter_vars = list(block.iter_vars)
+        iter_vars = items_of(block.iter_vars)
         iters = tuple(_iteration(v) for v in iter_vars)
         _check_bindings(list(realize.iter_values), iters, loops)
         self.affine = AffineReader([v.var for v in iter_vars], [i.extent for i in iters], [v.dom for v in iter_vars])
@@ -205,11 +207,11 @@ class _BlockReader:
                 raise _NotUnderstoodError
         return tuple(stores)
 
-    def _access(self, buffer: Any, indices: Sequence[Any]) -> Access:
+    def _access(self, buffer: Any, indices: Any) -> Access:
         number = self.function.variable_index.get(buffer)
         if number is None:
             raise _NotUnderstoodError
-        return Access(number, tuple(self._index(e) for e in indices))
+        return Access(number, tuple(map(self._index, items_of(indices))))
 
     def _index(self, expr: Any) -> Index:
         affine = self.affine.read(expr)

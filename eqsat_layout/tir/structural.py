@@ -65,6 +65,12 @@ def structural_map_outermost(node: Any, *rules: Rule) -> Any:
         raise (raised[0] if raised else error) from None
 
 
+def mapped_body(func: Any, *rules: Rule) -> Any:
+    """A PrimFunc with its body so mapped; itself where nothing in there is replaced: to make one takes long."""
+    body = structural_map(func.body, *rules)
+    return func if body.same_as(func.body) else func.with_body(body)
+
+
 def substitute(node: Any, values: Mapping[Any, Any]) -> Any:
     """An expression or statement with ``values`` in the place of variables."""
     return structural_map(node, (tvm.ir.Var, lambda var: values.get(var, var)))
@@ -169,3 +175,8 @@ def primfunc_pass(name: str, change: Callable[[Any], Any]) -> Any:
     return tirx.transform.prim_func_pass(
         lambda func, _mod, _ctx: change(func), opt_level=0, name=f"eqsat_layout.{name}"
     )
+
+
+def body_pass(name: str, *rules: Rule) -> Any:
+    """The same, by :func:`mapped_body`."""
+    return primfunc_pass(name, lambda func: mapped_body(func, *rules))

@@ -48,6 +48,16 @@ def test_an_e_graph_that_is_alive_has_no_files(tmp_path: Path, monkeypatch: pyte
     assert [path.name for path in tmp_path.iterdir()] == ["seen.egg"]
 
 
+def test_facts_that_are_fewer_than_those_before_are_all_there_is(tmp_path: Path) -> None:
+    """One file takes all of them in turn, and is cut after it is written."""
+    rules = tmp_path / "seen.egg"
+    rules.write_text("(relation many (i64))\n(relation few (i64))")
+    engine = Engine(read_all([rules]))
+    engine.load({"many": [(number,) for number in range(100)], "few": [(7,)]})
+    assert engine.tables().size("many") == 100
+    assert engine.tables().rows("few") == [(7,)]
+
+
 SHIPPED = read_all(rule_files())
 
 

@@ -10,7 +10,7 @@ import pytest
 import tvm
 from tvm import te, tirx
 
-from eqsat_layout.tir.structural import structural_map, substitute
+from eqsat_layout.tir.structural import mapped_body, structural_map, substitute
 
 FAILING = """
 import tvm
@@ -86,3 +86,12 @@ def test_what_a_callback_raises_keeps_its_type() -> None:
 
     with pytest.raises(Unknown, match="compute"):
         structural_map(store(), (tirx.BufferStore, fail))
+
+
+def test_a_function_in_which_nothing_is_replaced_is_not_made_anew() -> None:
+    a = te.placeholder((4,), name="a")
+    func = te.create_prim_func([a, te.compute((4,), lambda i: a[i] + 1.0)])
+    assert mapped_body(func, (tirx.BufferStore, lambda node: node)).same_as(func)
+    doubled = mapped_body(func, (tirx.FloatImm, lambda node: tirx.FloatImm("float32", 2 * node.value)))
+    assert not doubled.same_as(func)
+    assert "2.0" in doubled.script()

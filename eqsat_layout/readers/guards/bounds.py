@@ -19,7 +19,7 @@ from tvm import ir, s_tir, sym, tirx
 from eqsat_layout.passes.guarded_reads import guarded_load
 from eqsat_layout.passes.guarded_writes import guarded_store
 from eqsat_layout.tir.intrinsics import is_call, is_choice
-from eqsat_layout.tir.structural import nodes_of, structural_map, with_primfuncs
+from eqsat_layout.tir.structural import mapped_body, nodes_of, with_primfuncs
 
 _ADVICE: Final = "; if you trust the file, load it with TVM and give the module itself"
 _ASSUMES: Final = "tirx.assume"
@@ -68,7 +68,7 @@ def _with_guarded_stores(function: Any, found: _Accesses) -> Any:
         return s_tir.SBlockRealize(realize.iter_values, reduce(tirx.And, conditions, realize.predicate), realize.block)
 
     rules = ((tirx.BufferStore, guard), (s_tir.SBlockRealize, guard_block))
-    return function.with_body(structural_map(function.body, *rules))
+    return mapped_body(function, *rules)
 
 
 def _with_clipped_loads(function: Any, found: _Accesses) -> Any:
@@ -83,7 +83,7 @@ def _with_clipped_loads(function: Any, found: _Accesses) -> Any:
     def clip(load: Any) -> Any:
         return load if found.is_known(load) else guarded_load(load, [True] * len(load.indices))
 
-    return function.with_body(structural_map(function.body, (ir.TensorLoad, clip)))
+    return mapped_body(function, (ir.TensorLoad, clip))
 
 
 class _Accesses:

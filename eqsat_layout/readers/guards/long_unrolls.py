@@ -12,7 +12,7 @@ from typing import Any, Final
 import tvm
 from tvm import s_tir, tirx
 
-from eqsat_layout.tir.structural import changed_block, nodes_of, structural_map, with_primfuncs
+from eqsat_layout.tir.structural import changed_block, mapped_body, nodes_of, with_primfuncs
 
 _LONGEST: Final = 1 << 14
 """Iterations of a nest that are written out."""
@@ -47,7 +47,7 @@ def _looped(function: Any) -> Any:
         (s_tir.SBlock, _block),
         (tirx.AttrStmt, lambda node: node.body if node.attr_key in _PRAGMAS else node),
     ]
-    return function.with_body(structural_map(function.body, *rules))
+    return mapped_body(function, *rules)
 
 
 def _loop(loop: Any) -> Any:

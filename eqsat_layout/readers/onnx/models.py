@@ -28,7 +28,7 @@ from eqsat_layout.readers.onnx.graphs import (
 from eqsat_layout.readers.onnx.loops import unrolled
 from eqsat_layout.readers.onnx.versions import of_a_known_version, with_whole_bytes
 from eqsat_layout.readers.quiet import talk_to_log
-from eqsat_layout.readers.unfinished import end_blocks
+from eqsat_layout.readers.unfinished import blocks_ended
 
 _logger = logging.getLogger("eqsat_layout")
 
@@ -81,11 +81,8 @@ def _converted(given: Any, written: Any, sizes: Sizes | None) -> Model:
         check_domains(model.graph)
         reader = importlib.import_module("eqsat_layout.readers.onnx.importer")
         importer = reader.Importer(opset_of(model), bytes_given(model))
-        try:
+        with blocks_ended(lambda: importer.bb):
             module = importer.from_onnx(model.graph, opset_of(model))
-        except Exception:
-            end_blocks(importer.bb)
-            raise
         importer.check_results(model)
     weights = {str(tensor.name) for tensor in given.graph.initializer}
     inputs = tuple(str(value.name) for value in given.graph.input if value.name not in weights)

@@ -23,7 +23,7 @@ from eqsat_layout.readers.torch.decompositions import all_decompositions, decomp
 from eqsat_layout.readers.torch.importer import importer
 from eqsat_layout.readers.torch.nodes import TorchNodeError
 from eqsat_layout.readers.torch.refused import check_is_not_random, check_is_pure, check_is_real
-from eqsat_layout.readers.unfinished import end_blocks
+from eqsat_layout.readers.unfinished import blocks_ended
 
 _logger = logging.getLogger("eqsat_layout")
 
@@ -119,11 +119,8 @@ def _converted(given: Any, program: Any) -> Model:
     """``program``: what is ``given``, in ops that may have converters."""
     inputs = tensors_taken(given)
     reader = importer()
-    try:
+    with blocks_ended(lambda: getattr(reader, "block_builder", None)):
         module = reader.from_exported_program(program, False, False, False, None)
-    except Exception:
-        end_blocks(getattr(reader, "block_builder", None))
-        raise
     names = {made: name for node, made in reader.env.items() if (name := _name(node)) and _is_var(made)}
     return Model(with_names(module, names), inputs)
 

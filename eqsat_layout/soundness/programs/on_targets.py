@@ -57,13 +57,14 @@ def running(executable: Any, target: Target, seed: int) -> Running:
     """``executable``, which was compiled for ``target``, on a device of this machine."""
     if isinstance(executable, DeviceProgram):
         device = simulated(executable, seed) if isinstance(executable, CudaProgram) else executable.on()
-        return lambda name, inputs: list(_leaves(device(*map(_plain, inputs), entry=name)))
+        return lambda name, inputs: list(_leaves(device(*map(plain, inputs), entry=name)))
     machine = relax.VirtualMachine(executable, target.device)
     return lambda name, inputs: list(flat(machine[name](*inputs)))
 
 
-def _plain(value: Any) -> Any:
-    return value.numpy() if hasattr(value, "numpy") else [_plain(field) for field in value]
+def plain(value: Any) -> Any:
+    """An input as NumPy's arrays."""
+    return value.numpy() if hasattr(value, "numpy") else [plain(field) for field in value]
 
 
 def _leaves(value: Any) -> Any:

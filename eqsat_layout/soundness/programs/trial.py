@@ -36,7 +36,7 @@ from eqsat_layout.soundness.programs.check import (
 from eqsat_layout.soundness.programs.choices import Choices
 from eqsat_layout.soundness.programs.compiled import compiled_difference
 from eqsat_layout.soundness.programs.generator import RandomProgram, make_program
-from eqsat_layout.soundness.programs.on_targets import TargetPair, running
+from eqsat_layout.soundness.programs.on_targets import TargetPair, plain, running
 from eqsat_layout.soundness.programs.ops_edges import joined
 from eqsat_layout.soundness.programs.ops_quantised import quantised
 from eqsat_layout.soundness.programs.outcomes import FAILED, NOISY, REFUSED, SAME, UNCHANGED, UNRUN, ProgramOutcome
@@ -258,7 +258,7 @@ def _compared(program: RandomProgram, pair: Pair, seed: int, *, approx: bool) ->
 def _opinion(program: RandomProgram, case: ProgramRun) -> tuple[str, str, list[Any]]:
     """What the reference interpreter says of the input module: a word for the statistics, a sentence, its results."""
     try:
-        results = _flat(run_function(program.module, case.function, [_plain(x) for x in case.inputs]))
+        results = _flat(run_function(program.module, case.function, [plain(x) for x in case.inputs]))
     except NotInterpretable:
         return "can't say", "", []
     for i, (found, expected) in enumerate(zip(results, case.before, strict=True)):
@@ -266,11 +266,6 @@ def _opinion(program: RandomProgram, case: ProgramRun) -> tuple[str, str, list[A
         if text:
             return "disagrees", f"the interpreter's result {i} {text} from what TVM makes of the input", results
     return "agrees", "the interpreter agrees with what TVM makes of the input", results
-
-
-def _plain(x: Any) -> Any:
-    """An input as the interpreter takes it."""
-    return x.numpy() if hasattr(x, "numpy") else [_plain(field) for field in x]
 
 
 def _flat(result: Any) -> list[Any]:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from tvm import ir, tirx
 
-from eqsat_layout.tir.structural import is_one_of, nodes_of, primfunc_pass, structural_map
+from eqsat_layout.tir.structural import body_pass, is_one_of, mapped_body, nodes_of, primfunc_pass
 
 _COMPARISONS: Final = (tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE)
 _BYTE: Final = "uint8"
@@ -26,9 +26,7 @@ def compare_booleans() -> Any:
         byte = f"{_BYTE}x{lanes}" if lanes else _BYTE
         return type(node)(node.a.astype(byte), node.b.astype(byte))
 
-    return primfunc_pass(
-        "CompareBooleans", lambda func: func.with_body(structural_map(func.body, (_COMPARISONS, compared)))
-    )
+    return body_pass("CompareBooleans", (_COMPARISONS, compared))
 
 
 def store_booleans_as_bytes() -> Any:
@@ -57,4 +55,4 @@ def _with_bytes(func: Any) -> Any:
         return load if found is None else tirx.BufferLoad(found, load.indices) != tirx.const(0, _BYTE)
 
     rules = (tirx.AllocBuffer, on_allocation), (tirx.BufferStore, on_store), (ir.TensorLoad, on_load)
-    return func.with_body(structural_map(func.body, *rules))
+    return mapped_body(func, *rules)

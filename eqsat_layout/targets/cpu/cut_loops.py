@@ -19,7 +19,7 @@ from eqsat_layout.targets.schedules.accesses import as_int, depends_on
 from eqsat_layout.targets.schedules.conditions import COMPARISONS, TruthChange, change_of
 from eqsat_layout.targets.schedules.stages import Stage
 from eqsat_layout.tir.intrinsics import is_choice
-from eqsat_layout.tir.structural import nodes_of, primfunc_pass, structural_map, substitute
+from eqsat_layout.tir.structural import body_pass, nodes_of, structural_map, substitute
 
 _LEAST: Final = 16
 """Iterations of a loop that is worth it."""
@@ -29,9 +29,7 @@ _MOST_PARTS: Final = 8
 
 def cut_at_conditions() -> Any:
     """A pass."""
-    return primfunc_pass(
-        "CutAtConditions", lambda func: func.with_body(structural_map(func.body, (tirx.For, _cut_any)))
-    )
+    return body_pass("CutAtConditions", (tirx.For, _cut_any))
 
 
 def are_cut(conditions: Sequence[Any], var: Any, extent: int) -> bool:

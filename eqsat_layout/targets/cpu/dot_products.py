@@ -13,7 +13,7 @@ import tvm
 from tvm import tirx
 
 from eqsat_layout.tir.intrinsics import is_call, pure_op
-from eqsat_layout.tir.structural import primfunc_pass, structural_map
+from eqsat_layout.tir.structural import mapped_body, primfunc_pass
 
 FEATURES: Final = ("avx512vnni", "avxvnni")
 """What LLVM calls the instruction, in long vectors and in those of AVX2."""
@@ -37,7 +37,7 @@ def lower_byte_products() -> Any:
 
 
 def _lowered(func: Any) -> Any:
-    return func.with_body(structural_map(func.body, (tvm.ir.Call, _on_call)))
+    return mapped_body(func, (tvm.ir.Call, _on_call))
 
 
 def _on_call(call: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from tvm import ir, tirx
 
 from eqsat_layout.tir.intrinsics import is_choice
-from eqsat_layout.tir.structural import nodes_of, primfunc_pass, structural_map, structural_map_outermost, substitute
+from eqsat_layout.tir.structural import body_pass, nodes_of, structural_map_outermost, substitute
 
 LONGEST: Final = 5_000
 """Parts of a value with all names written out: far from where it takes time."""
@@ -20,9 +20,7 @@ LONGEST: Final = 5_000
 
 def keep_long_values() -> Any:
     """A pass."""
-    return primfunc_pass(
-        "KeepLongValues", lambda func: func.with_body(structural_map(func.body, (tirx.BufferStore, _kept)))
-    )
+    return body_pass("KeepLongValues", (tirx.BufferStore, _kept))
 
 
 def _kept(store: Any) -> Any:

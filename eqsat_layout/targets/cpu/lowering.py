@@ -33,7 +33,7 @@ from eqsat_layout.targets.cpu.short_loops import unroll_short_bfloat16_stores
 from eqsat_layout.targets.cpu.unsafe_selects import branch_on_unsafe_selects, select_in_lanes
 from eqsat_layout.targets.schedules.exact_values import hide_arithmetic, reveal_arithmetic
 from eqsat_layout.tir.negated_dividends import dividends_that_count_up
-from eqsat_layout.tir.structural import primfunc_pass, structural_map
+from eqsat_layout.tir.structural import body_pass
 
 _PIPELINE: Final = "eqsat_layout.llvm"
 _LARGEST_ON_STACK: Final = 1 << 14
@@ -119,9 +119,7 @@ def _keep_on_stack() -> Any:
         annotations["disable_lower_builtin"] = tirx.IntImm("int32", 1)
         return tirx.AllocBuffer(allocation.buffer, annotations)
 
-    return primfunc_pass(
-        "KeepOnStack", lambda func: func.with_body(structural_map(func.body, (tirx.AllocBuffer, mark)))
-    )
+    return body_pass("KeepOnStack", (tirx.AllocBuffer, mark))
 
 
 def _bytes(buffer: Any) -> int | None:

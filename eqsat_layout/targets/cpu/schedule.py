@@ -29,7 +29,7 @@ from eqsat_layout.targets.cpu.model.register_tiles import tile_cycles
 from eqsat_layout.targets.cpu.places.box import boxes_of, in_boxes, out_of_boxes
 from eqsat_layout.targets.cpu.places.byte_words import in_words
 from eqsat_layout.targets.cpu.places.planes import planes_as_rows
-from eqsat_layout.targets.cpu.places.summed_planes import summed_planes_as_rows
+from eqsat_layout.targets.cpu.places.reshaped_operands import reshaped_operands
 from eqsat_layout.targets.cpu.places.whole_rows import whole_rows
 from eqsat_layout.targets.cpu.single.families.family import Family
 from eqsat_layout.targets.cpu.single.families.registry import FAMILIES
@@ -210,11 +210,9 @@ def joined_primfunc(func: Any, machine: CpuMachine, *, passes: int, nanoseconds:
 
     With no more than ``passes`` over the data, one whose last stage runs on accumulators is as good.
     """
-    planes = unless_refused(lambda: summed_planes_as_rows(func))
-    if planes is None:
-        return _joined(func, machine, passes, nanoseconds)
-    done = _joined(planes.func, machine, passes, nanoseconds)
-    return done and _named(func, planes.restored(done))
+    operands = unless_refused(lambda: reshaped_operands(func))
+    done = operands and _joined(operands.func, machine, passes, nanoseconds)
+    return _named(func, operands.restored(done)) if done else _joined(func, machine, passes, nanoseconds)
 
 
 def _joined(func: Any, machine: CpuMachine, passes: int, nanoseconds: float) -> Any:

@@ -17,7 +17,7 @@ from tvm import ir, tirx
 from eqsat_layout.targets.schedules.accesses import as_int, depends_on
 from eqsat_layout.targets.schedules.conditions import COMPARISONS, change_of
 from eqsat_layout.tir.intrinsics import is_choice, is_pure
-from eqsat_layout.tir.structural import changed_loop, nodes_of, primfunc_pass, structural_map, substitute
+from eqsat_layout.tir.structural import changed_loop, mapped_body, nodes_of, primfunc_pass, structural_map, substitute
 
 
 def branch_on_unsafe_selects() -> Any:
@@ -36,7 +36,7 @@ def _with_branches(func: Any) -> Any:
             return select
         return tirx.if_then_else(select.condition, select.true_value, select.false_value)
 
-    return func.with_body(structural_map(func.body, (tirx.Select, on_select)))
+    return mapped_body(func, (tirx.Select, on_select))
 
 
 def select_in_lanes() -> Any:
@@ -64,7 +64,7 @@ def _with_selects(func: Any) -> Any:
         body = structural_map(loop.body, (ir.Call, on_call))
         return loop if body.same_as(loop.body) else changed_loop(loop, body=body)
 
-    return func.with_body(structural_map(func.body, (tirx.For, on_loop)))
+    return mapped_body(func, (tirx.For, on_loop))
 
 
 def _of_all_lanes(condition: Any, loop: Any) -> Any:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from tvm import ir, tirx
 
-from eqsat_layout.tir.structural import primfunc_pass, structural_map
+from eqsat_layout.tir.structural import mapped_body, primfunc_pass
 
 _NATIVE: Final = frozenset(
     f"tirx.{name}"
@@ -53,7 +53,7 @@ def half_functions() -> Any:
 
     def changed(func: Any) -> Any:
         rules = ((ir.Call, on_call), (tirx.Mod, on_remainder), (tirx.Div, on_quotient))
-        return func.with_body(structural_map(func.body, *rules))
+        return mapped_body(func, *rules)
 
     return primfunc_pass("HalfFunctions", changed)
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 from tvm import tirx
 
 from eqsat_layout.targets.gpu.kernels.float_bounds import is_safe
-from eqsat_layout.tir.structural import primfunc_pass, structural_map
+from eqsat_layout.tir.structural import body_pass
 
 _WHOLE: Final = {"float16x2": "uint32", "float16x4": "uint64"}
 """By vector what holds its bits: TVM calls no function with a vector, but one for each lane."""
@@ -49,7 +49,7 @@ _COPIES: Final = """  __host__ __device__ half4_bfloat164(const half4_bfloat164&
 def paired_halves() -> Any:
     """A pass."""
     rules = [(kind, _arithmetic) for kind in _BY_PAIR] + [(kind, _bound) for kind in _BOUNDS]
-    return primfunc_pass("PairedHalves", lambda func: func.with_body(structural_map(func.body, *rules)))
+    return body_pass("PairedHalves", *rules)
 
 
 def with_pairs(text: str) -> str:

@@ -23,7 +23,7 @@ from eqsat_layout.passes.guarded_divisions import DIVISIONS, Trapping, guarded_d
 from eqsat_layout.passes.rounding import is_rounding, without_idle_rounding
 from eqsat_layout.passes.wrapping import WRAPPING, with_wrapping_values, wrapped, wrapped_in_c
 from eqsat_layout.tir.intrinsics import is_choice, pure_op
-from eqsat_layout.tir.structural import nodes_of, primfunc_pass, structural_map
+from eqsat_layout.tir.structural import mapped_body, nodes_of, primfunc_pass, structural_map
 
 _SAMPLES: Final = 4096
 _FLOATS: Final = (0.0, -0.0, 1.0, -1.0, 0.5, 3.0, -2.5, np.inf, -np.inf, np.nan, 1e-40, 3e38, -3e38)
@@ -116,7 +116,7 @@ def _with_hidden_divisions_and_zeros(body: Any) -> Any:
 
 def revealed(func: Any) -> Any:
     """The arithmetic again."""
-    return func.with_body(structural_map(func.body, (tvm.ir.Call, _revealed_call)))
+    return mapped_body(func, (tvm.ir.Call, _revealed_call))
 
 
 def _revealed_for_c(func: Any) -> Any:
@@ -125,7 +125,7 @@ def _revealed_for_c(func: Any) -> Any:
 
 def _revealed_for_llvm(func: Any) -> Any:
     func = with_wrapping_values(func)
-    return func.with_body(structural_map(func.body, (tvm.ir.Call, _revealed_call_for_llvm)))
+    return mapped_body(func, (tvm.ir.Call, _revealed_call_for_llvm))
 
 
 def _hidden_store(store: Any) -> Any:

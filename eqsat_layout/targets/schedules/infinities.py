@@ -12,7 +12,7 @@ from typing import Any
 
 from tvm import s_tir, tirx
 
-from eqsat_layout.tir.structural import nodes_of, structural_map
+from eqsat_layout.tir.structural import mapped_body, nodes_of
 
 
 def begins_with_infinity(func: Any) -> bool:
@@ -23,7 +23,7 @@ def begins_with_infinity(func: Any) -> bool:
 
 def infinities_exchanged(func: Any) -> Any:
     """``func`` with the infinities of every dtype as its largest numbers, and these as infinities."""
-    return func.with_body(structural_map(func.body, (tirx.FloatImm, _exchanged)))
+    return mapped_body(func, (tirx.FloatImm, _exchanged))
 
 
 def _exchanged(number: Any) -> Any:

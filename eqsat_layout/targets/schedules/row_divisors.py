@@ -12,14 +12,14 @@ from typing import Any, Final
 from tvm import ir, s_tir, tirx
 
 from eqsat_layout.targets.schedules.lets import f32
-from eqsat_layout.tir.structural import changed_block, changed_loop, nodes_of, structural_map
+from eqsat_layout.tir.structural import changed_block, changed_loop, mapped_body, nodes_of, structural_map
 
 _NORMAL: Final = 2.0**-126
 
 
 def divide_rows_once(func: Any) -> Any:
     """``func`` with such divisions as products."""
-    return func.with_body(structural_map(func.body, (tirx.For, _of_lanes)))
+    return mapped_body(func, (tirx.For, _of_lanes))
 
 
 def _of_lanes(loop: Any) -> Any:

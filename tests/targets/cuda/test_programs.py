@@ -15,24 +15,11 @@ from targets.cuda.simulating import CUDA, check, compiled, launches
 from targets.device_cases import (
     AROUND_CONVOLUTIONS,
     RECURRENCE,
-    ROWS,
     SIZE,
-    attention,
     chain,
-    check_bounds,
-    check_sorts,
     concat,
-    first_layer,
-    functions,
     half_functions,
-    narrow_arithmetic,
     nn,
-    odd_names,
-    of_symbolic_size,
-    scaled_exactly,
-    scatters,
-    sorts,
-    sorts_inside,
 )
 from targets.in_order import in_order
 from tvm import relax
@@ -61,19 +48,6 @@ def test_ops_around_convolutions(name: str) -> None:
 
 def test_concat() -> None:
     check(program(concat, SIZE, SIZE))
-
-
-def test_the_first_layer_of_a_network() -> None:
-    check(program(first_layer, (1, 3, 16, 16)), orders=(0, 1, 2))
-
-
-@pytest.mark.parametrize("emit", ROWS.values(), ids=ROWS)
-def test_rows(emit: Any) -> None:
-    check(program(lambda builder, x: builder.emit(nn.relu(builder.emit(emit(x)))), (2, 24, 64)), orders=(0, 2))
-
-
-def test_attention() -> None:
-    check(program(attention, *[(2, 4, 16, 16)] * 3))
 
 
 def test_parts_of_a_sum_are_added_by_the_last_block_again_and_again() -> None:
@@ -111,11 +85,6 @@ def test_a_step_of_a_recurrence_is_launched_stage_by_stage() -> None:
     made = check(RECURRENCE, orders=(0, 1, 2), notes=notes)
     assert not [note for note in notes if "thread" in note]
     assert launches(made).count("lstm") > 4 * 4  # steps and stages
-
-
-@pytest.mark.parametrize("axis", ["n", "h"])
-def test_sizes_that_are_known_at_run_time_only(axis: str) -> None:
-    check(of_symbolic_size(axis), sizes=(1, 5))
 
 
 def test_what_is_exact_stays_so() -> None:
@@ -166,52 +135,10 @@ def test_an_unknown_architecture_is_refused() -> None:
         compiled(program(chain, SIZE), {**CUDA, "model": "h100"})
 
 
-@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16"])
-def test_narrow_integers_wrap_around(dtype: str) -> None:
-    """C computes them in 32 bits: a difference of bytes that was compared was negative once."""
-    check(program(narrow_arithmetic, (70,), (70,), dtype=dtype))
-
-
-def test_functions_have_the_names_of_the_language() -> None:
-    """OpenCL C has no atanf, which TVM writes."""
-    check(program(functions, (70,)))
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_numbers_are_said_in_all_their_digits(dtype: str) -> None:
-    """TVM writes doubles with fifteen places after the dot: small ones became 0."""
-    mod = program(scaled_exactly, (70,), dtype=dtype)
-    inputs = inputs_for(mod["main"], 1)
-    expected = flat(machine(mod)["main"](*inputs))
-    for a, b in zip(expected, flat(simulated(compiled(mod))(*[one.numpy() for one in inputs])), strict=True):
-        np.testing.assert_array_equal(b, a)
-
-
-def test_sorts() -> None:
-    check(program(sorts, (5, 40)), orders=(0, 1, 2))
-
-
-def test_sorts_of_what_is_no_number() -> None:
-    """Elements had one place then, others none: what was gathered lay behind the tensor."""
-    check_sorts(lambda mod, inputs: list(flat(simulated(compiled(mod), 2)(*inputs))))
-
-
 def test_pooling_of_regions_in_one_column() -> None:
     """Of a hidden comparison one side became narrower, and TVM refused to compare them."""
     regions = relax.const(np.array([[0, 0, 0, 0, 3], [1, 0, 2, 0, 5]], "float32"))
     check(program(lambda builder, x: builder.emit(op.vision.roi_pool(x, regions, (2, 2), 1.0)), (2, 3, 6, 1)))
-
-
-def test_scatters() -> None:
-    """They were done by one thread."""
-    notes: list[str] = []
-    check(program(scatters, (12, 5)), orders=(0, 1, 2), notes=notes)
-    assert not [note for note in notes if "runs in one" in note]
-
-
-def test_kernels_that_sort() -> None:
-    """No device can call a sort of the host: they were refused, and the whole program with them."""
-    check(program(sorts_inside, (4, 42)), orders=(0, 1, 2))
 
 
 def test_functions_of_halves() -> None:
@@ -234,18 +161,6 @@ def test_functions_of_bfloat16() -> None:
     got = simulated(compiled(program(body, (70,), (70,), dtype="bfloat16")))(x, y)
     for one, two in zip(flat(got), expected, strict=True):
         np.testing.assert_allclose(one.astype("float32"), two, rtol=1e-2, atol=1e-2)
-
-
-def test_kernels_may_have_any_name() -> None:
-    """PoCL ended the process at one of more than 255 characters: groups are called by all that is in them."""
-    check(odd_names())
-
-
-@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
-def test_bounds_of_what_is_no_number(dtype: Any) -> None:
-    """The second operand, as on the CPU; C's functions take the other one. Of bfloat16, constants did not compile for
-    CUDA, and a NaN that OpenCL C names was rounded to -0."""
-    check_bounds(lambda mod, inputs: list(flat(simulated(compiled(mod), 2)(*inputs))), dtype)
 
 
 def quantised(builder: Any, x: Any) -> Any:

@@ -13,26 +13,13 @@ from effort import but_for, some
 from programs import constant, program
 from targets.device_cases import (
     AROUND_CONVOLUTIONS,
-    ROWS,
     SIZE,
-    attention,
     chain,
-    check_bounds,
-    check_sorts,
     concat,
     conv,
-    first_layer,
-    functions,
     half_functions,
-    narrow_arithmetic,
     nn,
-    odd_names,
-    of_symbolic_size,
     one_primfunc_twice,
-    scaled_exactly,
-    scatters,
-    sorts,
-    sorts_inside,
 )
 from targets.opencl.running import ADRENO, check, compiled, context, images, launches, results
 from tvm import relax, tirx
@@ -114,15 +101,6 @@ def test_concat_across_texels_goes_through_buffers() -> None:
     check(program(body, (1, 30, 14, 14), (1, 34, 14, 14)))
 
 
-def test_the_first_layer_of_a_network() -> None:
-    check(program(first_layer, (1, 3, 16, 16)))
-
-
-@pytest.mark.parametrize("emit", ROWS.values(), ids=ROWS)
-def test_rows(emit: Any) -> None:
-    check(program(lambda builder, x: builder.emit(nn.relu(builder.emit(emit(x)))), (2, 24, 64)))
-
-
 @pytest.mark.parametrize("rank", [3, 4, 5, 6])
 def test_every_rank(rank: int) -> None:
     def body(builder: Any, x: Any) -> Any:
@@ -139,10 +117,6 @@ def test_every_rank(rank: int) -> None:
 
     shape = {3: (2, 32, 256), 4: SIZE, 5: (1, 32, 6, 6, 6), 6: (2, 3, 4, 5, 6, 8)}[rank]
     assert bool(images(check(program(body, shape)))) == (rank != 6)
-
-
-def test_attention() -> None:
-    check(program(attention, *[(2, 4, 16, 16)] * 3))
 
 
 def test_an_opaque_kernel_reads_and_writes_buffers() -> None:
@@ -167,11 +141,6 @@ def test_an_opaque_kernel_reads_and_writes_buffers() -> None:
     found = check(program(body, SIZE), notes=notes, cost_model=image_costs())
     assert images(found)
     assert any("opaque runs in one work item" in note for note in notes)
-
-
-@pytest.mark.parametrize("axis", ["n", "h"])
-def test_sizes_that_are_known_at_run_time_only(axis: str) -> None:
-    check(of_symbolic_size(axis), sizes=(1, 5))
 
 
 def test_rows_of_unknown_number_are_added_to_what_follows_a_product() -> None:
@@ -281,62 +250,9 @@ def test_programs_for_every_profile_run(profile: str) -> None:
     assert bool(images(found)) <= (profile not in ("buffer_only", "pocl"))
 
 
-@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16"])
-def test_narrow_integers_wrap_around(dtype: str) -> None:
-    """C computes them in 32 bits: a difference of bytes that was compared was negative once."""
-    check(program(narrow_arithmetic, (70,), (70,), dtype=dtype))
-
-
-def test_functions_have_the_names_of_the_language() -> None:
-    """OpenCL C has no atanf, which TVM writes."""
-    check(program(functions, (70,)))
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_numbers_are_said_in_all_their_digits(dtype: str) -> None:
-    """TVM writes seven in OpenCL C."""
-    mod = program(scaled_exactly, (70,), dtype=dtype)
-    inputs = inputs_for(mod["main"], 1)
-    expected = flat(machine(mod)["main"](*inputs))
-    for a, b in zip(expected, results(compiled(mod), [one.numpy() for one in inputs]), strict=True):
-        np.testing.assert_array_equal(b, a)
-
-
-def test_sorts() -> None:
-    check(program(sorts, (5, 40)))
-
-
-def test_sorts_of_what_is_no_number() -> None:
-    check_sorts(lambda mod, inputs: results(compiled(mod), inputs))
-
-
-def test_scatters() -> None:
-    """They were done by one work item."""
-    notes: list[str] = []
-    check(program(scatters, (12, 5)), notes=notes)
-    assert not [note for note in notes if "runs in one" in note]
-
-
-def test_kernels_that_sort() -> None:
-    """No device can call a sort of the host: they were refused, and the whole program with them."""
-    check(program(sorts_inside, (4, 42)))
-
-
 def test_functions_of_halves() -> None:
     """CUDA C++ has no hnearbyint, which TVM writes, nor a remainder of halves."""
     check(program(half_functions, (70,), dtype="float16"), {"kind": "opencl", "profile": "pocl"})
-
-
-def test_kernels_may_have_any_name() -> None:
-    """PoCL ended the process at one of more than 255 characters: groups are called by all that is in them."""
-    check(odd_names())
-
-
-@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
-def test_bounds_of_what_is_no_number(dtype: Any) -> None:
-    """The second operand, as on the CPU; C's functions take the other one. Of bfloat16, constants did not compile for
-    CUDA, and a NaN that OpenCL C names was rounded to -0."""
-    check_bounds(lambda mod, inputs: results(compiled(mod), inputs), dtype)
 
 
 def test_bits_of_a_bfloat16_constant() -> None:

@@ -6,7 +6,7 @@ for the box alone, as if it were a tensor of its own, and moved into the larger 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from eqsat_layout.tir.blocks import over_params
 from eqsat_layout.tir.structural import structural_map
 
 _BOXES: Final = "eqsat_layout.boxes"
+_RUNNING_ON: Final = "eqsat_layout.running_on"
 _NO_AXIS: Final = -1
 
 Indices = Callable[[Sequence[Any]], list[Any]]
@@ -77,10 +78,17 @@ class Box:
 def in_boxes(func: Any, boxes: Mapping[int, Box]) -> Any:
     """``func`` over larger tensors: ``boxes`` by the number of a parameter. Refused where these are used in other ways
     than by their elements."""
+    if func.attrs is not None and any(int(number) in boxes for number in func.attrs.get(_RUNNING_ON, [])):
+        raise Refused("rows that run on into the next ones")
     moved = func
     for number, box in boxes.items():
         moved = _moved(moved, number, box.outer, box.inside)
     return with_boxes(moved, {**boxes_of(func), **boxes})
+
+
+def with_running_on(func: Any, params: Iterable[int]) -> Any:
+    """``func``, which reaches elements of these ``params`` as if they were in another row: in no box these would be."""
+    return func.with_attr(_RUNNING_ON, sorted(params))
 
 
 def with_boxes(func: Any, boxes: Mapping[int, Box]) -> Any:

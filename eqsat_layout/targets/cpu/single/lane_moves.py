@@ -92,7 +92,7 @@ def _scheduled(sch: Any, stage: Stage, body: LaneBody, machine: CpuMachine) -> A
     block = s_tir.SBlock(list(body.axes), reads, writes, stage.name, inside, alloc_buffers=list(body.buffers))
     moved = schedule_over(sch.mod["main"], [under_loops(block)], [])
     loops = moved.get_loops(moved.get_sblock(stage.name))
-    in_parallel(moved, loops[: len(loops) - body.inner], machine, stage.domain)
+    in_parallel(moved, loops[: len(loops) - body.inner], machine, stage)
     return moved
 
 

@@ -21,19 +21,10 @@ SMALL = 4096
 _TASKS = 8  # for each core, so that one that is held up does not hold up all
 
 
-def in_parallel(sch: Any, loops: Sequence[Any], machine: CpuMachine, work: int) -> None:
+def in_parallel(sch: Any, loops: Sequence[Any], machine: CpuMachine, stage: Stage) -> None:
     """Fuses leading loops until they make enough tasks, and runs those in parallel."""
-    if not loops:
-        return
-    taken, tasks = 0, 1
-    for loop in loops:
-        taken += 1
-        tasks *= extent_of(sch, loop)
-        if tasks >= _TASKS * machine.cores:
-            break
-    fused = sch.fuse(*loops[:taken]) if taken > 1 else loops[0]
-    if work >= SMALL and machine.cores > 1:
-        sch.parallel(fused)
+    if loops:
+        _share_first(sch, loops, machine, stage, _TASKS * machine.cores)
 
 
 def parallel_pieces(sch: Any, outer: Sequence[Any], machine: CpuMachine, stage: Stage) -> Any:
@@ -49,27 +40,28 @@ def parallel_pieces(sch: Any, outer: Sequence[Any], machine: CpuMachine, stage: 
         outer = [piece, *outer[:place], rest, *outer[place + 1 :]]
         sch.reorder(*outer)
         wanted = count if count % machine.cores == 0 else None
-        return parallel_tiles(sch, outer, machine, stage.domain, wanted)
-    return parallel_tiles(sch, outer, machine, stage.domain)
+        return parallel_tiles(sch, outer, machine, stage, wanted)
+    return parallel_tiles(sch, outer, machine, stage)
 
 
-def parallel_tiles(sch: Any, outer: Sequence[Any], machine: CpuMachine, work: int, wanted: int | None = None) -> Any:
+def parallel_tiles(sch: Any, outer: Sequence[Any], machine: CpuMachine, stage: Stage, wanted: int | None = None) -> Any:
     """Parallel over leading tiles, ``wanted`` or more; at least one loop stays inside. The innermost one comes back."""
-    leading = list(outer[:-1])
     wanted = wanted or _TASKS * machine.cores
-    tasks = math.prod(extent_of(sch, loop) for loop in leading)
-    if tasks < wanted:
-        leading = list(outer)
-    taken, tasks = 0, 1
-    for loop in leading:
-        taken += 1
-        tasks *= extent_of(sch, loop)
-        if tasks >= wanted:
-            break
-    fused = sch.fuse(*leading[:taken]) if taken > 1 else leading[0]
-    if work >= SMALL and machine.cores > 1:
-        sch.parallel(fused)
+    is_few = math.prod(extent_of(sch, loop) for loop in outer[:-1]) < wanted
+    fused, taken = _share_first(sch, outer if is_few else outer[:-1], machine, stage, wanted)
     return fused if taken == len(outer) else outer[-1]
+
+
+def _share_first(sch: Any, loops: Sequence[Any], machine: CpuMachine, stage: Stage, wanted: int) -> tuple[Any, int]:
+    """The first loops as one of ``wanted`` tasks, or all of them; and how many they are. Parallel if that pays."""
+    taken, tasks = 0, 1
+    while taken < len(loops) and (taken == 0 or tasks < wanted):
+        tasks *= extent_of(sch, loops[taken])
+        taken += 1
+    fused = sch.fuse(*loops[:taken]) if taken > 1 else loops[0]
+    if stage.domain >= SMALL and machine.cores > 1:
+        sch.parallel(fused)
+    return fused, taken
 
 
 def in_vectors(sch: Any, loop: Any, width: int) -> list[Any]:

@@ -20,7 +20,7 @@ from tvm import s_tir, tirx
 from eqsat_layout.passes.matrix_literals import Elements, literals_of
 from eqsat_layout.targets.schedules.accesses import as_int
 from eqsat_layout.targets.schedules.block_facts import is_true
-from eqsat_layout.tir.structural import structural_map, substitute
+from eqsat_layout.tir.structural import items_of, mapped_body, substitute
 
 _MOST = 1024  # products that are written out, as straight code takes LLVM long
 
@@ -44,7 +44,7 @@ def write_out_combinations(func: Any) -> Any:
             statements.append(written or statement)
         return tirx.SeqStmt(statements) if len(statements) > 1 else statements[0]
 
-    return func.with_body(structural_map(func.body, (tirx.SeqStmt, on_sequence)))
+    return mapped_body(func, (tirx.SeqStmt, on_sequence))
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,9 @@ class _WrittenLoops:
 def _at(load: Any, values: Mapping[Any, Any]) -> Any:
     """``load`` for such values, in its simplest form."""
     analyzer = tvm.sym.Analyzer()
-    return tirx.BufferLoad(load.source, [analyzer.simplify(substitute(index, values)) for index in load.indices])
+    return tirx.BufferLoad(
+        load.source, [analyzer.simplify(substitute(index, values)) for index in items_of(load.indices)]
+    )
 
 
 def _written_loops(statement: Any) -> _WrittenLoops | None:

@@ -14,7 +14,7 @@ from tvm import tirx
 
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cpu.machine import CpuMachine
-from eqsat_layout.tir.structural import nodes_of, structural_map, substitute
+from eqsat_layout.tir.structural import mapped_body, nodes_of, structural_map, substitute
 
 _VECTORS: Final = 4
 """Side by side: the additions of one wait for each other."""
@@ -30,7 +30,7 @@ def neighbours_in_lanes(func: Any, machine: CpuMachine) -> Any:
         done.append(_in_lanes(loop, machine))
         return done[-1]
 
-    changed = func.with_body(structural_map(func.body, (tirx.For, on_loop)))
+    changed = mapped_body(func, (tirx.For, on_loop))
     if not done:
         raise Refused("no loop is written as parallel")
     return changed

@@ -17,7 +17,7 @@ from tvm import s_tir, tirx
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.schedules.accesses import StageAccess, depends_on
 from eqsat_layout.tir.computation import SYMBOL_SIZE
-from eqsat_layout.tir.structural import is_one_of, nodes_of, structural_map, substitute
+from eqsat_layout.tir.structural import is_one_of, mapped_body, nodes_of, substitute
 
 _PASSES = 16  # over data that fit L2, up to which it counts that the first one reads another core's
 _SHARE = 0.05  # of the time of its tiles that a panel takes from memory, below which prefetch costs more than it saves
@@ -47,7 +47,7 @@ def prefetch_panels(func: Any, machine: CpuMachine) -> Any:
         body = tirx.SeqStmt([*prefetches[loop.loop_var], loop.body])
         return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body, annotations=loop.annotations)
 
-    return func.with_body(structural_map(func.body, (tirx.For, on_loop)))
+    return mapped_body(func, (tirx.For, on_loop))
 
 
 def _prefetches(node: Any, loops: list[Any], params: Sequence[Any], machine: CpuMachine) -> list[tuple[Any, list[Any]]]:

@@ -15,7 +15,7 @@ from tvm import ir, s_tir, tirx
 
 from eqsat_layout.tir.blocks import is_load_of
 from eqsat_layout.tir.intrinsics import conjuncts, is_choice
-from eqsat_layout.tir.structural import changed_block, nodes_of, structural_map
+from eqsat_layout.tir.structural import changed_block, mapped_body, nodes_of
 
 
 def skip_zero_steps(func: Any) -> Any:
@@ -40,7 +40,7 @@ def skip_zero_steps(func: Any) -> Any:
             return realize
         return s_tir.SBlockRealize(realize.iter_values, realize.predicate, changed_block(block, body=body))
 
-    return func.with_body(structural_map(func.body, (s_tir.SBlockRealize, on_realize)))
+    return mapped_body(func, (s_tir.SBlockRealize, on_realize))
 
 
 def _skipping(

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from tvm import tirx
 
-from eqsat_layout.tir.structural import primfunc_pass, structural_map
+from eqsat_layout.tir.structural import body_pass
 
 _PACKED: Final = {"float32": ("f", "i", "int32"), "float64": ("d", "q", "int64")}
 """By type ``struct``'s letters for it and for integers of its size, and their type."""
@@ -37,4 +37,4 @@ def exact_floats(made_of_bits: Mapping[str, str], printed: Callable[[float], str
         (whole,) = struct.unpack(of_integer, bits)
         return tirx.call_pure_extern(dtype, made_of_bits[dtype], tirx.IntImm(integer, whole))
 
-    return primfunc_pass("ExactFloats", lambda func: func.with_body(structural_map(func.body, (tirx.FloatImm, exact))))
+    return body_pass("ExactFloats", (tirx.FloatImm, exact))

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from tvm import ir, tirx
 
-from eqsat_layout.tir.structural import nodes_of, primfunc_pass, structural_map
+from eqsat_layout.tir.structural import body_pass, nodes_of
 
 _IMAGE_LOAD: Final = ir.Op.get("tirx.texture2d_load")
 
@@ -28,9 +28,7 @@ def float_bounds() -> Any:
         is_first = tirx.GT if isinstance(node, tirx.Max) else tirx.LT
         return tirx.Select(is_first(node.a, node.b), node.a, node.b)
 
-    return primfunc_pass(
-        "FloatBounds", lambda func: func.with_body(structural_map(func.body, ((tirx.Max, tirx.Min), bound)))
-    )
+    return body_pass("FloatBounds", ((tirx.Max, tirx.Min), bound))
 
 
 def is_safe(node: Any) -> bool:

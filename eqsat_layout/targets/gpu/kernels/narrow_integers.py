@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from tvm import ir, tirx
 
-from eqsat_layout.tir.structural import primfunc_pass, structural_map
+from eqsat_layout.tir.structural import body_pass
 
 _GROWING: Final = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Mod, tirx.BitwiseNot, tirx.LShift)
 
@@ -25,4 +25,4 @@ def narrow_integers(conversions: Mapping[str, str]) -> Any:
         name = conversions.get(str(value.ty.dtype)) if isinstance(value.ty, ir.PrimType) else None
         return value if name is None else tirx.call_pure_extern(value.ty, name, value)
 
-    return primfunc_pass("NarrowIntegers", lambda func: func.with_body(structural_map(func.body, (_GROWING, wrapped))))
+    return body_pass("NarrowIntegers", (_GROWING, wrapped))

@@ -131,7 +131,7 @@ class _Group:
 
     def _between_barriers(self, statement: Any, condition: Any) -> list[Any]:
         made = statement if condition is None else tirx.IfThenElse(condition, statement, None)
-        return [_barrier(), made, _barrier()]
+        return [barrier(), made, barrier()]
 
     def _new(self, name: str, dtype: str) -> Any:
         self._names += 1
@@ -312,7 +312,8 @@ def _depends_on(index: Any, variables: Sequence[Any]) -> bool:
     return any(is_one_of(var, variables) for var in nodes_of(index, tirx.Var))
 
 
-def _barrier() -> Any:
+def barrier() -> Any:
+    """All work items of a group have come as far, and see what the others have stored."""
     return tirx.Evaluate(tirx.op.tvm_storage_sync("shared"))
 
 

@@ -18,6 +18,7 @@ from tvm import tirx
 
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.gpu.kernels.nests import Nest
+from eqsat_layout.targets.gpu.kernels.shared_loops import barrier
 from eqsat_layout.targets.gpu.kernels.work_items import ItemTile, KernelParts
 from eqsat_layout.targets.schedules.accesses import as_int
 from eqsat_layout.targets.schedules.index_of_extreme import better, kind_of_extreme
@@ -120,7 +121,7 @@ class _SharedSum(KernelParts):
         apart = _GROUP // 2
         while apart:
             joined = [one for e in range(width) for one in self._joined(parts, fresh, width, e, apart)]
-            meet += [_barrier(), tirx.IfThenElse(self._item.var < apart, sequence(joined), None)]
+            meet += [barrier(), tirx.IfThenElse(self._item.var < apart, sequence(joined), None)]
             apart //= 2
         got = [
             tirx.BufferStore(one, tirx.BufferLoad(shared, [self._int(e)]), [self._int(e)])
@@ -179,7 +180,3 @@ class _SharedSum(KernelParts):
     def _at_shared(self, shared: Any, item: Any, element: int, value: Any) -> Any:
         width = int(shared.ty.shape[0]) // _GROUP
         return tirx.BufferStore(shared, value, [item * width + element])
-
-
-def _barrier() -> Any:
-    return tirx.Evaluate(tirx.op.tvm_storage_sync("shared"))

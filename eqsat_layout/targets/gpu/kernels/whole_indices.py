@@ -10,7 +10,7 @@ from typing import Any
 
 from tvm import ir, tirx
 
-from eqsat_layout.tir.structural import primfunc_pass, structural_map
+from eqsat_layout.tir.structural import mapped_body, primfunc_pass
 
 
 def whole_indices() -> Any:
@@ -25,7 +25,7 @@ def whole_indices() -> Any:
         )
 
     def changed(func: Any) -> Any:
-        return func.with_body(structural_map(func.body, (ir.TensorLoad, on_load), (tirx.BufferStore, on_store)))
+        return mapped_body(func, (ir.TensorLoad, on_load), (tirx.BufferStore, on_store))
 
     return primfunc_pass("WholeIndices", changed)
 

@@ -28,7 +28,7 @@ from eqsat_layout.targets.gpu.passes import launching, vectorised
 from eqsat_layout.targets.opencl.kernels import half
 from eqsat_layout.targets.schedules.exact_values import hide_arithmetic, reveal_arithmetic
 from eqsat_layout.tir.intrinsics import is_call
-from eqsat_layout.tir.structural import nodes_of, primfunc_pass, structural_map
+from eqsat_layout.tir.structural import body_pass, nodes_of
 
 _STORE: Final = "tirx.texture2d_store"
 _BUILT_IN: Final = {
@@ -141,7 +141,7 @@ def typed_stores() -> Any:
             return call
         return ir.Call(call.op, list(call.args), attrs=call.attrs, ret_ty=call.args[0].ty.element_type)
 
-    return primfunc_pass("TypedStores", lambda func: func.with_body(structural_map(func.body, (ir.Call, typed))))
+    return body_pass("TypedStores", (ir.Call, typed))
 
 
 def _built_in_functions() -> Any:
@@ -149,7 +149,7 @@ def _built_in_functions() -> Any:
         name = _as_type(call.ty) if is_call(call, _REINTERPRET) else _BUILT_IN.get(call.op)
         return call if name is None else tirx.call_pure_extern(call.ty, name, *call.args)
 
-    return primfunc_pass("BuiltInFunctions", lambda func: func.with_body(structural_map(func.body, (ir.Call, called))))
+    return body_pass("BuiltInFunctions", (ir.Call, called))
 
 
 def _as_type(given: Any) -> str | None:

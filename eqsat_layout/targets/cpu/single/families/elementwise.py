@@ -34,7 +34,7 @@ def _schedule(sch: Any, stage: Stage, epilogue: Stage | None, machine: CpuMachin
     if run and stage.conditions and breaks_vectors(stage, width):
         if phases_are_cut(stage):
             sch.unroll(loops[-2])
-            in_parallel(sch, loops[:-2], machine, stage.domain)
+            in_parallel(sch, loops[:-2], machine, stage)
             return
         last, block = stage.axes[-1], stage.branch_block(stage.axes[-1].var)
         is_short = block < 2 * width <= 4 * lanes_of_run([block], width)  # LLVM does such parts one by one
@@ -55,7 +55,7 @@ def _schedule(sch: Any, stage: Stage, epilogue: Stage | None, machine: CpuMachin
         loops = [*loops[:-taken], sch.fuse(*loops[-taken:]) if taken > 1 else loops[-1]]
     if len(loops) == 1 and stage.domain >= SMALL and not is_cut:
         loops = list(sch.split(loops[0], [4 * machine.cores, None]))
-    in_parallel(sch, loops[:-1], machine, stage.domain)
+    in_parallel(sch, loops[:-1], machine, stage)
 
 
 ELEMENTWISE = Family("elementwise", _schedule, lambda stage, _: stage.simple and not stage.is_reduction)
@@ -103,5 +103,5 @@ def _decompose_pad(sch: Any, stage: Stage, machine: CpuMachine) -> bool:
     """A pad along the vector axis as a fill and a copy, both vectorised; False if the stage is no such pad."""
     parts = fill_and_copy(sch, stage, 0, machine)
     for outer in parts:
-        in_parallel(sch, outer, machine, stage.domain)
+        in_parallel(sch, outer, machine, stage)
     return bool(parts)

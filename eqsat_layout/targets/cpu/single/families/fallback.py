@@ -23,7 +23,7 @@ def _schedule(sch: Any, stage: Stage, epilogue: Stage | None, machine: CpuMachin
     else:
         loops = loops[:1]
     if loops:
-        in_parallel(sch, loops, machine, stage.domain)
+        in_parallel(sch, loops, machine, stage)
 
 
 FALLBACK = Family("outer loops in parallel", _schedule, lambda stage, _: True, has_vectors=False)

@@ -48,7 +48,7 @@ def _in_lanes(sch: Any, stage: Stage, epilogue: Stage | None, machine: CpuMachin
     for loop in (*inner, *across[count:]):
         sch.unroll(loop)
     is_one_element = not outer
-    at = sch.add_unit_loop(across[0]) if is_one_element else parallel_tiles(sch, outer, machine, stage.domain)
+    at = sch.add_unit_loop(across[0]) if is_one_element else parallel_tiles(sch, outer, machine, stage)
     sch.compute_at(partial, at, preserve_unit_loops=True)
     reduce_lanes(sch, partial)
 
@@ -68,7 +68,7 @@ def _side_by_side(sch: Any, stage: Stage, epilogue: Stage | None, machine: CpuMa
     sch.reorder(*outer, *inner)
     for loop in inner:
         sch.unroll(loop)
-    at = parallel_tiles(sch, outer, machine, stage.domain)
+    at = parallel_tiles(sch, outer, machine, stage)
     sch.compute_at(stage.block, at, preserve_unit_loops=True)
     reduce_side_by_side(sch, stage.block)
 

@@ -38,7 +38,7 @@ def _schedule(sch: Any, stage: Stage, epilogue: Stage | None, machine: CpuMachin
     _, lane = sch.split(sch.fuse(*loops[-run:]) if run > 1 else loops[-1], [None, lanes])
     partial = partial_results(sch, lane, stage)
     *own, across = sch.get_loops(stage.block)
-    in_parallel(sch, own, machine, stage.domain)
+    in_parallel(sch, own, machine, stage)
     sch.unroll(across)
     at = sch.get_loops(stage.block)[-2] if own else sch.add_unit_loop(across)
     sch.compute_at(partial, at, preserve_unit_loops=True)
@@ -66,7 +66,7 @@ def _side_by_side(sch: Any, stage: Stage, epilogue: Stage | None, machine: CpuMa
     tile, lane = sch.split(joined, [None, lanes])
     sch.reorder(*steps, lane)
     sch.vectorize(lane)
-    in_parallel(sch, [*outer[:-run], tile], machine, stage.domain)
+    in_parallel(sch, [*outer[:-run], tile], machine, stage)
     sch.decompose_reduction(stage.block, steps[0])
 
 

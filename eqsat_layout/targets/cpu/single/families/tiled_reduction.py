@@ -86,7 +86,7 @@ def _in_pieces(sch: Any, stage: Stage, epilogue: Stage | None, machine: CpuMachi
     outer, inner, lane = split_tiles(sch, spatial, tile, stage)
     if math.prod(extent_of(sch, loop) for loop in outer[:shared]) < machine.cores:
         raise Refused("too few panels")
-    at = parallel_tiles(sch, outer[:shared], machine, stage.domain)
+    at = parallel_tiles(sch, outer[:shared], machine, stage)
     add_up_partial_results(sch, stage, part, piece, (outer[shared:], inner, lane), tile, machine)
     if epilogue is not None:
         sch.reverse_compute_at(epilogue.block, at, preserve_unit_loops=True)

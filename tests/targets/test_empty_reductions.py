@@ -1,19 +1,16 @@
 """PrimFuncs that no device's kernels understand, with reductions over as many elements as are known at run time only.
 
-In: how to run a module. They begin with 7, also over nothing.
+They begin with 7, also over nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 import tvm
-
-Runs = Callable[[Any, Sequence[Any]], Sequence[npt.NDArray[Any]]]
+from targets.devices import Device, each_device
 
 _MODULE: Final = """
 @I.ir_module
@@ -62,13 +59,13 @@ _BODIES: Final = {
                         B[vi] = B[vi] + T.max(A[vi, vk], T.float32(0))""",
 }
 
-each_body = pytest.mark.parametrize("body", _BODIES)
 
-
-def check_empty_reduction(run: Runs, body: str) -> None:
-    """Of none, 5 and 6."""
+@each_device
+@pytest.mark.parametrize("body", _BODIES)
+def test_a_kernel_of_one_work_item_begins_over_nothing(device: Device, body: str) -> None:
+    """Memory that nobody wrote came back. Of none, 5 and 6."""
     mod = tvm.script.from_source(_MODULE.format(_BODIES[body]))
     for count in (0, 5, 6):
         x = np.random.default_rng(count).standard_normal((3, count)).astype("float32")
-        (result,) = run(mod, (x,))
+        (result,) = device.run(mod, (x,))
         np.testing.assert_allclose(result, 7 + np.maximum(x, 0).sum(axis=1), rtol=1e-5)

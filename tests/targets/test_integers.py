@@ -3,23 +3,24 @@ takes NaN and overflow for impossible in, once ops are put into one another."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
+import pytest
 from programs import program
+from targets.devices import Device, each_device
 from tvm import relax
 from tvm.relax import op
 
-Runs = Callable[[Any, Sequence[Any]], Sequence[npt.NDArray[Any]]]
+pytestmark = each_device
 
 OPS: Final = ("floor_divide", "divide", "floor_mod", "mod")
 DTYPES: Final = ("int8", "int32", "int64", "uint8", "uint64")
 FAR: Final = np.array([1 << 62, -(1 << 62), 1 << 31, -1, 8, 2])
 
 
-def check_divisions(run: Runs, dtype: str) -> None:
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_divisions_by_0_are_0(device: Device, dtype: str) -> None:
     """All four, one program: 0 where the divisor is 0, and the least integer by -1 is itself."""
     least = int(np.iinfo(dtype).min)
     a = np.array([7, 7, least, least, least, 9, 100, 23] * 5, dtype)
@@ -28,7 +29,7 @@ def check_divisions(run: Runs, dtype: str) -> None:
     def body(builder: Any, x: Any, y: Any) -> Any:
         return tuple(builder.emit(getattr(op, name)(x, y)) for name in OPS)
 
-    got = run(program(body, a.shape, a.shape, dtype=dtype), (a, by))
+    got = device.run(program(body, a.shape, a.shape, dtype=dtype), (a, by))
     pairs = [(int(x), int(y)) for x, y in zip(a, by, strict=True)]
     floors = [x // y if y else 0 for x, y in pairs]
     quotients = [q + (q < 0 and q * y != x) for q, (x, y) in zip(floors, pairs, strict=True)]
@@ -38,7 +39,7 @@ def check_divisions(run: Runs, dtype: str) -> None:
         np.testing.assert_array_equal(one, expected, err_msg=name)
 
 
-def check_indices(run: Runs) -> None:
+def test_indices_out_of_range_read_within(device: Device) -> None:
     """The nearest element is read; the last index overflows, and reads some element."""
     x = np.arange(32, dtype="int64").reshape(8, 4)
     at = np.stack([FAR, FAR, np.full(6, (1 << 63) - 1), np.full(6, -(1 << 63))], axis=1)
@@ -48,13 +49,14 @@ def check_indices(run: Runs) -> None:
         made = (op.take(x, at, axis=0), op.gather_elements(x, at, axis=0), op.take(x, far, axis=0))
         return tuple(builder.emit(one) for one in made)
 
-    taken, gathered, overflowed = run(program(body, x.shape, at.shape, dtype="int64"), (x, at))
+    taken, gathered, overflowed = device.run(program(body, x.shape, at.shape, dtype="int64"), (x, at))
     np.testing.assert_array_equal(taken, x[np.clip(at, 0, 7)])
     np.testing.assert_array_equal(gathered, np.take_along_axis(x, np.clip(at, 0, 7), 0))
     assert np.isin(overflowed[..., 0], x[:, 0]).all()
 
 
-def check_joined(run: Runs, dtype: str) -> None:
+@pytest.mark.parametrize("dtype", ["uint8", "int32", "float32"])
+def test_ops_in_one_kernel_overflow_and_are_nan_as_one_by_one(device: Device, dtype: str) -> None:
     """``x < x + 1`` was true of all, of unsigned integers an error of TVM's; ``not (x < 0)`` was ``x >= 0``."""
     is_float = dtype.startswith("float")
     x = np.array([7, np.nan, -1, 0] if is_float else [7, np.iinfo(dtype).max, 1, 0], dtype)
@@ -64,11 +66,11 @@ def check_joined(run: Runs, dtype: str) -> None:
             return op.logical_not(builder.emit(op.less(x, relax.const(0, dtype))))
         return op.less(x, builder.emit(op.add(x, relax.const(1, dtype))))
 
-    (got,) = run(program(body, x.shape, dtype=dtype), (x,))
+    (got,) = device.run(program(body, x.shape, dtype=dtype), (x,))
     np.testing.assert_array_equal(got, [True, is_float, not is_float, True])
 
 
-def check_floors(run: Runs) -> None:
+def test_divisions_round_down_below_0(device: Device) -> None:
     """What is below 0, and made in the same kernel, was taken for positive, and so was a divisor from memory."""
     x, y = np.arange(-8, 8, dtype="int32"), np.resize(np.array([-7, 3, -2], "int32"), 16)
 
@@ -78,7 +80,7 @@ def check_floors(run: Runs) -> None:
         return tuple(builder.emit(one) for one in made)
 
     for got, expected in zip(
-        run(program(body, x.shape, y.shape, dtype="int32"), (x, y)),
+        device.run(program(body, x.shape, y.shape, dtype="int32"), (x, y)),
         ((x + y) % 7, (x + y) // 7, x % y, x // y),
         strict=True,
     ):
