@@ -106,6 +106,7 @@ def _passes() -> list[Any]:
         tirx.transform.BF16StorageLegalize(),
         _keep_on_stack(),
         reveal_arithmetic(llvm=True),  # nothing simplifies values from here on
+        with_unique_lets(),  # of divisions that are the same node in several places
         compare_booleans(),  # which the code generator takes for floats
     ]
 
