@@ -20,6 +20,7 @@ from eqsat_layout.graph.importer import import_module
 from eqsat_layout.graph.op_calls import make_call, typed, with_attributes
 from eqsat_layout.graph.relax_form import relax_type
 from eqsat_layout.graph.templates import settings_of
+from eqsat_layout.graph.unfinished import end_blocks
 from eqsat_layout.implementations.offers import Alternative
 
 Builder = Callable[[Sequence[Any], Mapping[str, Any]], Any]
@@ -65,11 +66,15 @@ class Maker:
         operands = [relax.Var(f"p{i}", relax_type(ty, None, self._symbols)) for i, ty in enumerate(types)]
         attributes = read_attributes(settings)
         builder = relax.BlockBuilder()
-        with builder.function(_MAIN, operands):
-            with builder.dataflow():
-                expr = self._expression(name, operands, attributes)
-                output = builder.emit_output(typed(builder, expr))
-            builder.emit_func_output(output)
+        try:
+            with builder.function(_MAIN, operands):
+                with builder.dataflow():
+                    expr = self._expression(name, operands, attributes)
+                    output = builder.emit_output(typed(builder, expr))
+                builder.emit_func_output(output)
+        except Exception:  # refused, or a fault of a person's rule
+            end_blocks(builder)
+            raise
         graph, own_operand = f"made{self._made}", _operand_of(expr, operands)
         if own_operand is not None:
             node = Node("param", graph, types[own_operand], expr)

@@ -1,4 +1,4 @@
-"""What a reader that failed was building.
+"""What was being built when it failed.
 
 In: its builder. Out: one that is empty: of blocks that are left when it goes, TVM warns on standard error.
 """
