@@ -71,7 +71,8 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
             self._check(op_name, made, attrs["tvm_custom"]["num_outputs"])
         except Exception as error:  # converters raise whatever they meet
             names = attrs["tvm_custom"].get("operands", ())
-            said = why_mistyped(op_name, opset, names, _dtypes(names, inputs)) or _said(error, inputs)
+            types = {} if isinstance(error, EqsatError) else _dtypes(names, inputs)
+            said = why_mistyped(op_name, opset, names, types) or _said(error, inputs)
             raise OnnxNodeError(f"{named(name, op_name, results)}: {said}", op_name) from error
         is_named = name and not self._is_inside and _is_of_numbers(made)
         if is_named and isinstance(made, tvm.ir.Call):
