@@ -82,8 +82,8 @@ def first_of(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    """``text`` with sizes and shapes as people write them, where TVM prints them as its script has them. Of a constant
-    it prints a remark on how to see it, in a line of its own, in the middle of what it says."""
+    """``text`` with ops, sizes and shapes as people write them, where TVM prints them as its script has them. Of a
+    constant it prints a remark on how to see it, in a line of its own, in the middle of what it says."""
     for pattern, written in _AS_PRINTED:
         text = pattern.sub(written, text)
     return text
@@ -91,6 +91,10 @@ def plain(text: str) -> str:
 
 _AS_PRINTED: Final = (
     (re.compile(r'metadata\["ir\.GenericConst"\]\[\d+\]\s*(# Metadata omitted\.[^\n]*?to show it\.)?'), "a constant"),
+    (
+        re.compile(r'ir\.Op\(span=None, ty=ir\.Type\(span=None\), name="([\w.]+)".*?support_level=\d+\)', re.DOTALL),
+        r"\1",
+    ),
     (re.compile(r"T\.int64\((-?\d+)\)"), r"\1"),
     (re.compile(r"R\.shape\((\[[^\]]*\])\)"), r"\1"),
 )

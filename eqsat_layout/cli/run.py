@@ -36,7 +36,7 @@ def run_once(
     file: Path, inputs: Sequence[str], outputs: Sequence[str], shapes: Shapes, seed: int, console: Console
 ) -> None:
     """Runs ``file`` and prints; :class:`EqsatError` for files that can't be read and arrays that do not fit."""
-    _check_files(inputs, outputs)
+    arrays = _checked_files(inputs, outputs)
     stages = Stages(console)
     is_compiled = kind_of(file) in COMPILED
     with stages("open" if is_compiled else "compile", file.name):
@@ -45,7 +45,7 @@ def run_once(
     sources = _by_name(inputs, session.inputs, "--input")
     for source in (file, *sources.values()):
         refuse_overwriting(source, list(destinations.values()))
-    given = {name: _loaded(path) for name, path in sources.items()}
+    given = {name: arrays[path] if path in arrays else _loaded(path) for name, path in sources.items()}
     feed = given or random_feed(session.inputs, shapes, seed)
     with stages("run", "on what was given" if given else "on random inputs"):
         results = dict(zip((spec.name for spec in session.outputs), session.run(None, feed), strict=True))
@@ -84,19 +84,25 @@ def _by_name(options: Sequence[str], specs: Sequence[TensorSpec], option: str) -
     return found
 
 
-def _check_files(inputs: Sequence[str], outputs: Sequence[str]) -> None:
-    """What can be said of files before the model is compiled, which tells the names in front of them."""
+def _checked_files(inputs: Sequence[str], outputs: Sequence[str]) -> dict[Path, Array]:
+    """The arrays, where it is clear in which files they are; what can be said of files is said before the model is
+    compiled, which tells the names in front of them."""
+    arrays: dict[Path, Array] = {}
     for option, texts in (("--input", inputs), ("--output", outputs)):
         for text in texts:
             if not _paths(text)[0]:
                 raise EqsatError(f"{option} {text!r}: expected [NAME=]FILE")
     for text in inputs:
-        if not any(Path(one).exists() for one in _paths(text)):
+        found = [path for path in map(Path, _paths(text)) if path.exists()]
+        if not found:
             raise EqsatError(f"{_paths(text)[0]}: No such file or directory")
+        if len(found) == 1:
+            arrays[found[0]] = _loaded(found[0])
     for text in outputs:
         places = [Path(one) for one in _paths(text) if one != text or "=" not in text]
         if all(place.is_dir() or not place.absolute().parent.is_dir() for place in places):
             check_outputs(places)
+    return arrays
 
 
 def _paths(text: str) -> list[str]:

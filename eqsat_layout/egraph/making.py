@@ -20,6 +20,7 @@ from eqsat_layout.graph.importer import import_module
 from eqsat_layout.graph.op_calls import make_call, typed, with_attributes
 from eqsat_layout.graph.relax_form import relax_type
 from eqsat_layout.graph.templates import settings_of
+from eqsat_layout.graph.unfinished import blocks_ended
 from eqsat_layout.implementations.offers import Alternative
 
 Builder = Callable[[Sequence[Any], Mapping[str, Any]], Any]
@@ -65,7 +66,7 @@ class Maker:
         operands = [relax.Var(f"p{i}", relax_type(ty, None, self._symbols)) for i, ty in enumerate(types)]
         attributes = read_attributes(settings)
         builder = relax.BlockBuilder()
-        with builder.function(_MAIN, operands):
+        with blocks_ended(lambda: builder), builder.function(_MAIN, operands):  # refused, or a fault of a person's rule
             with builder.dataflow():
                 expr = self._expression(name, operands, attributes)
                 output = builder.emit_output(typed(builder, expr))

@@ -12,6 +12,7 @@ from eqsat_layout.egraph.expressions import Expr, is_variable, quoted, show, var
 from eqsat_layout.egraph.rule_forms import REWRITTEN, Rule, rules_of
 from eqsat_layout.egraph.rule_grammar import COMPUTED
 from eqsat_layout.egraph.rules import Command, is_own
+from eqsat_layout.notes import plain
 
 _PHASES = ("logical", "flow", "build")
 """A rule in another ruleset never runs, which is said elsewhere."""
@@ -62,7 +63,7 @@ def rule_notes(commands: Sequence[Command], regions: Sequence[Experience]) -> It
     for name, operands, reason in dict.fromkeys((n, o, r) for g in regions for (n, o), r in g.not_made.items()):
         types = operands.replace(";", ", ").removesuffix(", ")
         what = "its result" if name.startswith(PYTHON) else name.partition("#")[0]
-        yield f"{_asking(rules, name)}: {what} of ({types}) can't be made: {reason}"
+        yield f"{_asking(rules, name)}: {what} of ({types}) can't be made: {plain(reason)}"
     for name in dict.fromkeys(name for region in regions for name in region.declined):
         if all(name in region.declined for region in regions):
             yield f"{_asking(rules, name)} was never applied: its pattern is there, but its guard is never true"

@@ -17,7 +17,7 @@ import tvm
 from tvm import ir, relax, s_tir, sym, tirx
 
 from eqsat_layout.errors import ILL_TYPED, Refused
-from eqsat_layout.graph import takes
+from eqsat_layout.graph.quiet import LEGALIZERS
 from eqsat_layout.tir.intrinsics import is_pure
 from eqsat_layout.tir.structural import nodes_of
 
@@ -41,7 +41,7 @@ _SHIFTS: Final = (ir.prim.LShift, ir.prim.RShift)
 _ARITHMETIC: Final = (ir.prim.BinaryOpExpr, ir.prim.CmpExpr, ir.prim.LogicalExpr, tirx.Cast, tirx.Select)
 _BITWISE: Final = (ir.prim.BitwiseAnd, ir.prim.BitwiseOr, ir.prim.BitwiseXor, ir.prim.BitwiseNot)
 _OPPOSITE: Final = {tirx.LT: tirx.GE, tirx.GE: tirx.LT, tirx.GT: tirx.LE, tirx.LE: tirx.GT}
-_NO_PRAGMA: Final = "pragma_scope"
+NO_PRAGMA: Final = "pragma_scope"
 """With which TVM marks loops that are no blocks: nothing reads it."""
 _LOOPS: Final = (tirx.ForKind.SERIAL, tirx.ForKind.PARALLEL, tirx.ForKind.UNROLLED)
 
@@ -64,7 +64,7 @@ def call_may_run_at_compile_time(call: relax.Call, mod: tvm.IRModule) -> str | N
     if not name.startswith("relax.") or not call.op.has_attr("FLegalize"):
         return f"calls {name or 'what is no op'}"
     try:
-        lowered = relax.transform.LegalizeOps({takes.TAKE: takes.legalized})(_alone(call))
+        lowered = relax.transform.LegalizeOps(LEGALIZERS)(_alone(call))
     except (*ILL_TYPED, tvm.error.InternalError) as error:
         return f"{name} can't be legalised: {type(error).__name__}"
     for inner in nodes_of(lowered["main"].body, ir.Call):
@@ -126,7 +126,7 @@ class _Walk:
                 self.expression(node.value)
             case tirx.AllocBuffer:
                 self._allocate([node.buffer])
-            case tirx.AttrStmt if str(node.attr_key) == _NO_PRAGMA:
+            case tirx.AttrStmt if str(node.attr_key) == NO_PRAGMA:
                 self.statement(node.body, steps)
             case tirx.Bind:
                 self.expression(node.value)

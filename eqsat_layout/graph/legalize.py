@@ -15,7 +15,7 @@ import numpy as np
 import tvm
 from tvm import relax, te, tirx, topi
 
-from eqsat_layout.graph import images, takes
+from eqsat_layout.graph import images, quiet
 from eqsat_layout.graph.op_names import ops_in
 from eqsat_layout.graph.packed_convolution import PackedConvolution
 from eqsat_layout.tir.counts_in_halves import with_wide_counts
@@ -56,7 +56,7 @@ def _legalizer_of(name: str) -> Legalizer:
     ordinary = tvm.ir.Op.get(name).get_attr("FLegalize")  # has_attr says yes for every op
     if ordinary is None:
         return _multiply_add if name == _MULTIPLY_ADD else _of_nothing
-    forgiving = _forgiving(takes.legalized if name == takes.TAKE else ordinary)
+    forgiving = _forgiving(quiet.LEGALIZERS.get(name, ordinary))
     return _OURS[name](forgiving) if name in _OURS else forgiving
 
 

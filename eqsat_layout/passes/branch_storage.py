@@ -14,6 +14,7 @@ import tvm
 from tvm import ir, relax
 from tvm.relax import backend, transform
 
+from eqsat_layout.graph.quiet import LEGALIZERS
 from eqsat_layout.tir.structural import nodes_of, structural_map, with_relax_functions
 
 _ALLOCATES: Final = "relax.memory.alloc_storage"
@@ -28,7 +29,7 @@ def relax_pipeline() -> Any:
         [
             backend.DispatchSampling(),
             backend.DispatchSortScan(),
-            transform.LegalizeOps(),
+            transform.LegalizeOps(LEGALIZERS),
             transform.RewriteDataflowReshape(),
             transform.ToNonDataflow(),
             transform.RemovePurityChecking(),

@@ -1,8 +1,8 @@
-"""Every ``Let`` binds a variable of its own, and none binds a number.
+"""Every ``Let`` binds a variable of its own, none binds a number, and none stands in what another one binds.
 
 In: PrimFuncs in which an expression with a ``Let`` was copied to several places. Out: the same, with fresh variables in
-each copy, as TVM expects and its ``ConvertSSA`` does not do. TVM's analyzer may visit one place twice, and refuses to
-be told twice that a variable is a number.
+each copy, as TVM expects and its ``ConvertSSA`` does not do. TVM's analyzer may visit one place twice, what a variable
+stands for among them, and refuses to be told twice that a variable is a number, or of bounds that it has narrowed.
 """
 
 from __future__ import annotations
@@ -22,20 +22,38 @@ def with_unique_lets() -> Any:
 
 def _named_once(func: Any) -> Any:
     lets = nodes_of(func.body, tirx.Let)
-    if len({let.var for let in lets}) == len(lets) and all(_number(let) is None for let in lets):
+    are_plain = all(_number(let) is None and not nodes_of(let.value, tirx.Let) for let in lets)
+    if are_plain and len({let.var for let in lets}) == len(lets):
         return func
 
     def renamed(let: Any) -> Any:
         number = _number(let)
         if number is not None:
             return inside(substitute(let.body, {let.var: number}))
-        var = tirx.Var(str(let.var.name), let.var.ty)
-        return tirx.Let(var, inside(let.value), inside(substitute(let.body, {let.var: var})))
+        var, first = tirx.Var(str(let.var.name), let.var.ty), list[tuple[Any, Any]]()
+        value = _without_lets(inside(let.value), first)
+        made = tirx.Let(var, value, inside(substitute(let.body, {let.var: var})))
+        for own, bound in reversed(first):
+            made = tirx.Let(own, bound, made)
+        return made
 
     def inside(node: Any) -> Any:
         return structural_map_outermost(node, (tirx.Let, renamed))
 
     return func.with_body(inside(func.body))
+
+
+def _without_lets(value: Any, found: list[tuple[Any, Any]]) -> Any:
+    """``value`` without those that it always computes, which are ``found``."""
+
+    def taken_out(let: Any) -> Any:
+        found.append((let.var, let.value))
+        return _without_lets(let.body, found)
+
+    def kept(call: Any) -> Any:
+        return call if str(getattr(call.op, "name", "")) == "prim.if_then_else" else None
+
+    return structural_map_outermost(value, (tirx.Let, taken_out), (tvm.ir.Call, kept))
 
 
 def _number(let: Any) -> Any:

@@ -1,7 +1,7 @@
 """Original names: what an op was called in the model that a module was read from.
 
-In: a module, names by the variables that ops are bound to. Out: the same module with variables of these names, which
-plans, explanations and pages show.
+In: a module, names by calls of ops or the variables that they are bound to. Out: the same module with variables of
+these names, which plans, explanations and pages show.
 """
 
 from __future__ import annotations
@@ -13,12 +13,16 @@ import tvm
 from tvm import relax
 
 from eqsat_layout.errors import EqsatError
-from eqsat_layout.tir.structural import substitute
+from eqsat_layout.tir.structural import nodes_of, substitute
 
 
 def with_names(mod: tvm.IRModule, names: Mapping[Any, str]) -> tvm.IRModule:
-    """``mod`` where the variables of ``main`` that have ``names`` are called so."""
-    variables = {var: type(var)(name, var.ty) for var, name in names.items() if name != var.name}
+    """``mod`` where the variables of ``main`` that have ``names``, or stand for what has, are called so."""
+    named = {var: name for var, name in names.items() if isinstance(var, relax.Var)}
+    for binding in nodes_of(mod["main"], relax.VarBinding) if len(named) < len(names) else ():
+        if isinstance(binding.value, tvm.ir.Call) and binding.value in names:
+            named.setdefault(binding.var, names[binding.value])
+    variables = {var: type(var)(name, var.ty) for var, name in named.items() if name != var.name}
     changed = mod.clone()
     changed["main"] = substitute(mod["main"], variables)
     try:

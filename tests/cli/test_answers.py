@@ -133,6 +133,13 @@ def test_run_compiles_a_model_and_says_what_does_not_fit(model: Path, library: P
     assert "there is no such file" in refused("run", tmp_path / "none.so")
 
 
+def test_run_reads_arrays_before_it_compiles(model: Path, tmp_path: Path) -> None:
+    """A file that holds no array was refused after minutes of compiling."""
+    (tmp_path / "text.npy").write_text("text")
+    with patch.object(Session, "__init__", side_effect=AssertionError("compiled")):
+        assert "no array as numpy.save" in refused("run", model, "--input", f"x={tmp_path / 'text.npy'}")
+
+
 def test_an_array_of_python_objects_is_not_unpickled(library: Path, tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.array([object()], dtype=object), allow_pickle=True)
     assert "no array as numpy.save" in refused("run", library, "--input", f"x={tmp_path / 'x.npy'}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -285,6 +286,29 @@ def test_a_mistake_in_the_result_is_told_with_its_line() -> None:
     mod = program(lambda b, x: b.emit(relax.op.exp(x)), (8, 16))
     with pytest.raises(EqsatError, match=r"test_python_rules.py:\d+: IndexError"):
         eqsat_layout.plan(mod, "llvm", rules=[fails])
+
+
+def test_a_result_that_tvm_refuses_is_told_in_words_alone(capfd: pytest.CaptureFixture[str]) -> None:
+    """Notes printed TVM's record of the op, ``ir.Op(span=None, ...)``, and a function that failed left a warning of
+    TVM's, "BlockBuilder destroyed with remaining blocks!", on standard error."""
+
+    @rule
+    def beyond(x: Any) -> Iterator[Any]:
+        yield op.exp(x)
+        yield op.nn.softmax(x, axis=7)
+
+    @rule
+    def misspelt(x: Any) -> Iterator[Any]:
+        yield op.exp(x)
+        yield op.nn.rely(x)
+
+    mod = program(lambda b, x: b.emit(relax.op.exp(x)), (8, 16))
+    (note,) = eqsat_layout.plan(mod, "llvm", rules=[beyond]).notes
+    assert "can't be made: In relax.nn.softmax, the input axis 7 is out of range" in note
+    with pytest.raises(RuleError, match=r"there is no op 'relax\.nn\.rely'"):
+        eqsat_layout.plan(mod, "llvm", rules=[misspelt])
+    gc.collect()
+    assert "BlockBuilder" not in capfd.readouterr().err
 
 
 def test_an_ill_typed_result_is_a_note() -> None:

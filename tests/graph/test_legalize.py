@@ -288,17 +288,32 @@ def test_grids_of_open_sizes() -> None:
     np.testing.assert_allclose(opened, known, rtol=1e-5, atol=1e-6)
 
 
+def _alone(params, call):
+    builder = relax.BlockBuilder()
+    with builder.function("main", params):
+        builder.emit_func_output(builder.emit(call))
+    return builder.get()
+
+
 def test_takes_are_as_tvm_makes_them_without_its_warning(capfd: pytest.CaptureFixture[str]) -> None:
     """Each embedding of a session wrote "Fast mode segfaults" to standard error, twice."""
     for shape, places, axis in (((10, 4), (3,), 0), ((2, 10, 4), (3, 5), -2), ((5,), (), 0)):
         x, at = relax.Var("x", relax.TensorType(shape, "float32")), relax.Var("at", relax.TensorType(places, "int64"))
-        builder = relax.BlockBuilder()
-        with builder.function("main", [x, at]):
-            builder.emit_func_output(builder.emit(relax.op.take(x, at, axis)))
-        ours = legalize(builder.get())
+        mod = _alone([x, at], relax.op.take(x, at, axis))
+        ours = legalize(mod)
         assert "Fast mode" not in capfd.readouterr().err
-        assert tvm_ffi.structural_equal(ours, relax.transform.LegalizeOps()(builder.get()))
+        assert tvm_ffi.structural_equal(ours, relax.transform.LegalizeOps()(mod))
         capfd.readouterr()
+
+
+def test_cubes_are_products_without_tvms_warning(capfd: pytest.CaptureFixture[str]) -> None:
+    """Each ``x ** 3`` of a session wrote "Detected pow(x, y) where y >= 3" to standard error three times."""
+    given = np.random.default_rng(0).standard_normal(64).astype("float32")
+    x = relax.Var("x", relax.TensorType((64,), "float32"))
+    mod = _alone([x], relax.op.power(x, relax.const(3, "float32")))
+    (found,) = eqsat_layout.Session(mod, approx=False).run(None, {"x": given})
+    assert not capfd.readouterr().err
+    np.testing.assert_array_equal(found, given * given * given)
 
 
 def test_a_call_may_say_less_than_it_makes() -> None:

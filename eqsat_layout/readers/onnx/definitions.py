@@ -6,6 +6,7 @@ In: a model, or the name of an op. Out: :class:`EqsatError` for a node that is n
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -28,7 +29,8 @@ def check_nodes(model: Any) -> None:
 
 @cache
 def _definitions(op: str, opset: int) -> tuple[Any, Any]:
-    """Of a version and the newest one: nodes of a model that says an older version than it means are taken as well."""
+    """Of an op, of its version and the newest one: nodes of a model that says an older version than it means are taken
+    as well."""
     defs = importlib.import_module("onnx").defs
     newest = defs.get_schema(op)
     return (defs.get_schema(op, opset) if defs.has(op, opset) else newest), newest
@@ -51,6 +53,30 @@ def _check_node(node: Any, own: Any, newest: Any) -> None:
         if at >= len(node.input) or not node.input[at]:
             what = own.inputs[min(at, len(own.inputs) - 1)].name
             raise EqsatError(f"{of_node(node)} has no operand {at} ({what}), which {own.name} needs")
+
+
+def why_mistyped(op: str, opset: int, names: Sequence[str], dtypes: Mapping[str, str]) -> str:
+    """Which operands of a node, by ``names``, are not of one type where ONNX has one for them, or of none that some
+    version of the op takes; "" where that is so, or not known."""
+    if not importlib.import_module("onnx").defs.has(op):
+        return ""
+    own, newest = _definitions(op, opset)
+    roles = own.inputs if len(names) <= own.max_input else newest.inputs
+    first: dict[str, tuple[str, str]] = {}
+    for at, name in enumerate(names):
+        if name not in dtypes or not roles:
+            continue
+        what, dtype = roles[min(at, len(roles) - 1)], dtypes[name]
+        other, told = first.setdefault(what.type_str, (name, dtype)) if what.is_homogeneous else (name, dtype)
+        if dtype != told:
+            return f"its operands {other!r}, {told}, and {name!r}, {dtype}, have to be of one type"
+        taken = {*what.types, *(type_ for one in newest.inputs if one.name == what.name for type_ in one.types)}
+        if f"tensor({_IN_DEFINITIONS.get(dtype, dtype)})" not in taken:
+            return f"its operand {name!r} is {dtype}, which it does not take"
+    return ""
+
+
+_IN_DEFINITIONS: Final = {"float32": "float", "float64": "double"}
 
 
 def draws(op: str) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -31,7 +31,7 @@ from eqsat_layout.readers.onnx import (
     resizes,
     windowed_attention,
 )
-from eqsat_layout.readers.onnx.definitions import why_not_taken
+from eqsat_layout.readers.onnx.definitions import why_mistyped, why_not_taken
 from eqsat_layout.readers.onnx.equal_extents import with_equal_extents
 from eqsat_layout.readers.onnx.graphs import (
     COMPLEX,
@@ -46,7 +46,7 @@ from eqsat_layout.readers.onnx.graphs import (
 )
 from eqsat_layout.readers.onnx.known_sizes import KnownSizes, as_operands, as_result
 from eqsat_layout.readers.onnx.suppression import non_max_suppression
-from eqsat_layout.readers.onnx.types import check_results
+from eqsat_layout.readers.onnx.types import check_types
 from eqsat_layout.readers.onnx.versions import with_operands
 
 
@@ -70,14 +70,20 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
                 made = self.bb.normalize(made)
             self._check(op_name, made, attrs["tvm_custom"]["num_outputs"])
         except Exception as error:  # converters raise whatever they meet
-            raise OnnxNodeError(f"{named(name, op_name, results)}: {_said(error, inputs)}", op_name) from error
+            names = attrs["tvm_custom"].get("operands", ())
+            types = {} if isinstance(error, EqsatError) else _dtypes(names, inputs)
+            said = why_mistyped(op_name, opset, names, types) or _said(error, inputs)
+            raise OnnxNodeError(f"{named(name, op_name, results)}: {said}", op_name) from error
         is_named = name and not self._is_inside and _is_of_numbers(made)
         if is_named and isinstance(made, tvm.ir.Call):
             made = self.bb.emit(made)
         self._sizes.keep(op_name, inputs, attrs, made)
-        if not is_named:
-            return made
-        if isinstance(made, tvm.relax.Var) and made not in self._given:
+        if (
+            name
+            and not self._is_inside
+            and isinstance(made, tvm.relax.Var | tvm.relax.Call)
+            and made not in self._given
+        ):
             self.original_names.setdefault(made, name)
         return made
 
@@ -94,6 +100,7 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
             attributes = self._parse_attr(node.attribute)
             attributes["tvm_custom"] = {
                 "name": name,
+                "operands": list(node.input),
                 "results": list(node.output),
                 "num_outputs": len(node.output),
                 "outputs": [name if name in read else "" for name in node.output],
@@ -164,9 +171,9 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
             return self.bb.normalize(missing_ops.converted(self.bb, op_name, inputs, attrs, opset))
         return None
 
-    def check_results(self, model: Any) -> None:
-        """:class:`EqsatError` where what was made of a node is of another type than ONNX says."""
-        check_results(model, self._nodes)
+    def check_types(self, model: Any) -> None:
+        """:class:`EqsatError` where operands of a node, or what was made of it, are of other types than ONNX says."""
+        check_types(model, self._nodes)
 
     def _check_for_unsupported_ops(self, graph: Any) -> None:
         for node in graph.node:
@@ -250,6 +257,12 @@ def _check_dtypes(what: str, values: Any) -> None:
         for one in ty.fields if isinstance(ty, tvm.ir.TupleType) else [ty]:
             if isinstance(one, tvm.relax.TensorType) and str(one.dtype).startswith(_NARROW):
                 raise EqsatError(f"{what} is {one.dtype}: numbers of fewer than 8 bits, and floats of 8, are not done")
+
+
+def _dtypes(names: Sequence[str], values: Any) -> dict[str, str]:
+    """Of operands that are tensors, by their names."""
+    types = {name: getattr(value, "ty", None) for name, value in zip(names, values, strict=False)}
+    return {name: str(ty.dtype) for name, ty in types.items() if isinstance(ty, tvm.relax.TensorType)}
 
 
 def _is_sequence(op: str) -> bool:

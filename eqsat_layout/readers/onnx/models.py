@@ -11,6 +11,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
+from eqsat_layout.graph.unfinished import blocks_ended
 from eqsat_layout.readers.model import Model, Sizes
 from eqsat_layout.readers.naming import with_names
 from eqsat_layout.readers.onnx.definitions import check_nodes
@@ -28,7 +29,6 @@ from eqsat_layout.readers.onnx.graphs import (
 from eqsat_layout.readers.onnx.loops import unrolled
 from eqsat_layout.readers.onnx.versions import of_a_known_version, with_whole_bytes
 from eqsat_layout.readers.quiet import talk_to_log
-from eqsat_layout.readers.unfinished import blocks_ended
 
 _logger = logging.getLogger("eqsat_layout")
 
@@ -83,7 +83,7 @@ def _converted(given: Any, written: Any, sizes: Sizes | None) -> Model:
         importer = reader.Importer(opset_of(model), bytes_given(model))
         with blocks_ended(lambda: importer.bb):
             module = importer.from_onnx(model.graph, opset_of(model))
-        importer.check_results(model)
+        importer.check_types(model)
     weights = {str(tensor.name) for tensor in given.graph.initializer}
     inputs = tuple(str(value.name) for value in given.graph.input if value.name not in weights)
     return Model(

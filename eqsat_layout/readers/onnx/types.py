@@ -1,7 +1,7 @@
 """What ONNX itself says of the types of a graph's tensors, beside what TVM's frontend made of them.
 
-In: a model, and the frontend's expressions by name. Out: nothing, or an error that names the node whose result is of
-another type: a converter ignored something.
+In: a model, and the frontend's expressions by name. Out: nothing, or an error that names the node: one whose operands
+are of types that its op does not take, or whose result is of another type, as a converter ignored something.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from tvm import relax, tirx
 
-from eqsat_layout.readers.onnx.graphs import OnnxNodeError, of_node
+from eqsat_layout.readers.onnx.definitions import why_mistyped
+from eqsat_layout.readers.onnx.graphs import OnnxNodeError, of_node, opset_of
 from eqsat_layout.readers.onnx.inference import inferred
 
 MOST_KNOWN: Final = 1_024
@@ -26,9 +27,19 @@ _Type = tuple[str, tuple[int | None, ...] | None]
 """Element type, and extents where they are known."""
 
 
-def check_results(model: Any, made: dict[str, Any]) -> None:
-    """:class:`OnnxNodeError` unless all results are of the types that ONNX infers."""
-    types, miscounted = _inferred(model), set[str]()
+def check_types(model: Any, made: dict[str, Any]) -> None:
+    """:class:`OnnxNodeError` unless all operands are of types that ops take, and what was ``made`` of results of the
+    types that ONNX infers."""
+    types, opset = _inferred(model), opset_of(model)
+    for node in model.graph.node:
+        dtypes = {name: types[name][0] for name in node.input if name in types}
+        if not node.domain and (why := why_mistyped(str(node.op_type), opset, node.input, dtypes)):
+            raise OnnxNodeError(f"{of_node(node)}: {why}", node.op_type)
+    _check_results(model, types, made)
+
+
+def _check_results(model: Any, types: dict[str, _Type], made: dict[str, Any]) -> None:
+    miscounted = set[str]()
     for node in model.graph.node:
         is_miscounted = node.op_type in _MISCOUNTED or not miscounted.isdisjoint(node.input)
         for name in node.output:
@@ -66,8 +77,12 @@ def _inferred(model: Any) -> dict[str, _Type]:
     onnx = importlib.import_module("onnx")
     found = inferred(_without_weights(onnx, model))
     dtypes = _dtypes(onnx)
-    types: dict[str, _Type] = {}
-    for value in (*found.graph.value_info, *found.graph.output):
+    types: dict[str, _Type] = {
+        tensor.name: (dtypes[tensor.data_type], tuple(tensor.dims))
+        for tensor in model.graph.initializer
+        if tensor.data_type in dtypes
+    }
+    for value in (*model.graph.input, *found.graph.value_info, *found.graph.output):
         tensor = value.type.tensor_type
         if value.type.HasField("tensor_type") and tensor.elem_type in dtypes:
             dims = [dim.dim_value if dim.HasField("dim_value") else None for dim in tensor.shape.dim]

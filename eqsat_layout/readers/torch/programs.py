@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from eqsat_layout.errors import EqsatError
+from eqsat_layout.graph.unfinished import blocks_ended
 from eqsat_layout.readers.model import Model
 from eqsat_layout.readers.naming import with_names
 from eqsat_layout.readers.quiet import talk_to_log
@@ -23,7 +24,6 @@ from eqsat_layout.readers.torch.decompositions import all_decompositions, decomp
 from eqsat_layout.readers.torch.importer import importer
 from eqsat_layout.readers.torch.nodes import TorchNodeError
 from eqsat_layout.readers.torch.refused import check_is_not_random, check_is_pure, check_is_real
-from eqsat_layout.readers.unfinished import blocks_ended
 
 _logger = logging.getLogger("eqsat_layout")
 

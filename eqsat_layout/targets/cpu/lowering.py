@@ -15,6 +15,7 @@ import tvm
 from tvm import s_tir, tirx
 from tvm.tirx import compilation_pipeline
 
+from eqsat_layout.graph.foldable import NO_PRAGMA
 from eqsat_layout.passes.fitting_calls import any_address, skip_checks
 from eqsat_layout.passes.guarded_divisions import guard_divisions_by_sizes
 from eqsat_layout.passes.index_bits import indices_in_bits
@@ -65,6 +66,7 @@ def _passes() -> list[Any]:
         s_tir.transform.StmtSimplify(),
         s_tir.transform.AnnotateIrregularLoop(),  # loops that are left early: those are not to be unrolled
         s_tir.transform.LowerOpaqueBlock(),
+        _without_scopes(),
         order_updates(),
         # flat memory, types that the CPU has
         dividends_that_count_up(),
@@ -104,8 +106,18 @@ def _passes() -> list[Any]:
         tirx.transform.BF16StorageLegalize(),
         _keep_on_stack(),
         reveal_arithmetic(llvm=True),  # nothing simplifies values from here on
+        with_unique_lets(),  # of divisions that are the same node in several places
         compare_booleans(),  # which the code generator takes for floats
     ]
+
+
+def _without_scopes() -> Any:
+    """A pass: what TVM puts around loops that are no blocks, for its printer, warns its code generator of."""
+
+    def inside(scope: Any) -> Any:
+        return scope.body if str(scope.attr_key) == NO_PRAGMA else scope
+
+    return body_pass("WithoutScopes", (tirx.AttrStmt, inside))
 
 
 def _keep_on_stack() -> Any:

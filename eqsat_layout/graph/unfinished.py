@@ -1,4 +1,4 @@
-"""What a reader that failed was building.
+"""What was being built when it failed.
 
 In: its builder. Out: one that is empty: of blocks that are left when it goes, TVM warns on standard error.
 """
@@ -14,7 +14,7 @@ import tvm
 
 @contextmanager
 def blocks_ended(builder_of: Callable[[], Any]) -> Iterator[None]:
-    """Where a reader fails inside, all blocks that are being built are ended, if it has a builder by then."""
+    """Where what is inside fails, all blocks that are being built are ended, if there is a builder by then."""
     try:
         yield
     except Exception:
