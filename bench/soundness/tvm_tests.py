@@ -37,7 +37,6 @@ from bench.soundness.tvm_suite.trial import WAYS, tried
 from eqsat_layout.system.workers import WorkerError, Workers
 
 KNOWN = Path(__file__).parent / "tvm_suite" / "known.json"
-PATIENCE = 60.0
 STOCK_DIED = "stock TVM's process was lost"
 
 
@@ -50,6 +49,7 @@ def main() -> int:
     parser.add_argument("--way", nargs="+", choices=list(WAYS), default=list(WAYS))
     parser.add_argument("--written", action="store_true", help="only modules that tests write down")
     parser.add_argument("--again", action="store_true", help="also what the record has")
+    parser.add_argument("--patience", type=float, default=60.0, help="seconds until a module hangs (60)")
     parser.add_argument("--rewrites", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--no-harvest", action="store_true", help="only what was harvested")
     options = parser.parse_args()
@@ -59,7 +59,7 @@ def main() -> int:
     found = [m for m in modules(options.out / "modules") if _is_asked(m, options)][:: options.every]
     record = options.out / "record.jsonl"
     done = {} if options.again else {(o.digest, o.way): o for o in read_outcomes(record)}
-    processes = Workers(1, PATIENCE)
+    processes = Workers(1, options.patience)
     for module in found:
         for way in dict.fromkeys(["stock", *options.way]):
             if (module.path.stem, way) not in done:

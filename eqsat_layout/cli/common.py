@@ -28,7 +28,8 @@ from eqsat_layout.system.without_torch import without_torch
 if TYPE_CHECKING:
     from eqsat_layout.report.plan import Plan
 
-_SIZES = re.compile(r"[0-9]+(\|[0-9]+)*|[0-9]+-[0-9]+")
+_SIZES = re.compile(r"[0-9]{1,19}(\|[0-9]{1,19})*|[0-9]{1,19}-[0-9]{1,19}")
+_SIZE = re.compile(r"0*[1-9][0-9]{0,18}")
 
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error, and TVM's own warnings.")]
 TargetOption = Annotated[
@@ -95,7 +96,7 @@ def parse_assumed(options: Sequence[str] | None) -> dict[str, int] | None:
     sizes: dict[str, int] = {}
     for option in options or ():
         name, equals, size = option.partition("=")
-        if not name or not equals or not size.strip().isdecimal() or not int(size):
+        if not name or not equals or not _SIZE.fullmatch(size.strip()):
             raise EqsatError(f"--assume {option!r}: expected NAME=SIZE, 1 or more")
         sizes[name.strip()] = int(size)
     return sizes or None

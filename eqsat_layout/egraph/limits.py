@@ -198,12 +198,18 @@ def _be_the_copy(
     except (
         BaseException
     ) as error:  # one of its own ended it within its memory: the parent meets it, and says what it is
-        is_out_of_memory = isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM
-        ended, found = b"" if is_out_of_memory else b"1", b""
+        ended, found = b"" if _is_out_of_memory(error) else b"1", b""
     finally:
         with open(writing, "wb") as pipe:
             pipe.write(ended + found)
         os._exit(0)
+
+
+def _is_out_of_memory(error: BaseException | None) -> bool:
+    """It, or what it was raised for."""
+    if error is None or isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
+        return error is not None
+    return _is_out_of_memory(error.__cause__)
 
 
 def used_megabytes() -> float:

@@ -16,6 +16,7 @@ from eqsat_layout.graph.constants import ConstantPool, Evaluate
 from eqsat_layout.graph.cuts import cut_alike, taken_apart
 from eqsat_layout.graph.frozen import FROZEN_ATTRIBUTE
 from eqsat_layout.graph.graph import Graph, Signature, TensorType
+from eqsat_layout.graph.legalize import is_zero
 from eqsat_layout.graph.loose_symbols import with_loose_symbols
 from eqsat_layout.graph.public_names import without_public_name
 from eqsat_layout.graph.put_back import put_back
@@ -254,8 +255,15 @@ class _RegionEmitter:
 
     def _operand(self, operand: Operand) -> Any:
         if isinstance(operand, ConstantUse):
-            return self._constants.expr(operand.constant, operand.format)
+            made = self._constants.expr(operand.constant, operand.format)
+            return self._apart(made) if is_zero(made) and not made.same_as(operand.constant.source) else made
         return self._values[operand]
+
+    def _apart(self, zero: Any) -> Any:
+        """A zero with axes that became a number: TVM would make it a part of kernels, where NaN times 0 is 0."""
+        var = relax.DataflowVar("zero", zero.ty)
+        self._bindings.append(relax.VarBinding(var, zero))
+        return var
 
     def _run(self, step: Run) -> Any:
         return self._funcs.template(step).over([self._operand(o) for o in step.operands], typed=True)

@@ -125,7 +125,10 @@ def _said(value: Any) -> str:
     """What was given for a shape, which may be a whole tensor."""
     if hasattr(value, "shape"):
         return f"{type(value).__name__} of shape {tuple(value.shape)}"
-    return reprlib.repr(value)
+    try:
+        return reprlib.repr(value)
+    except ValueError:  # Python writes no number of thousands of digits
+        return "a number that is too large to be written"
 
 
 def _spread(sizes: range) -> tuple[int, ...]:
@@ -140,6 +143,8 @@ def _is_size(extent: Any) -> bool:
 
 
 def _are_sizes(extent: Any) -> bool:
+    if isinstance(extent, range):  # of any length
+        return bool(extent) and _is_size(extent[0]) and _is_size(extent[-1])
     return isinstance(extent, Sequence) and not isinstance(extent, str) and bool(extent) and all(map(_is_size, extent))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -16,7 +17,7 @@ from typer.testing import CliRunner, Result
 
 import eqsat_layout
 from eqsat_layout.cli.bench import BenchOptions, bench_table, run_bench
-from eqsat_layout.cli.common import make_console, parse_shapes
+from eqsat_layout.cli.common import make_console, parse_assumed, parse_shapes
 from eqsat_layout.cli.engines import OWN
 from eqsat_layout.cli.main import app
 from eqsat_layout.errors import EqsatError
@@ -227,6 +228,13 @@ def test_shapes_are_read_by_input() -> None:
     assert parse_shapes(["x=1|8,3"]) == {"x": ((1, 8), 3)}
     assert parse_shapes(["x=1-32,3"]) == {"x": (range(1, 33), 3)}
     assert parse_shapes([]) is None
+
+
+@pytest.mark.parametrize("parse", [parse_shapes, parse_assumed])
+def test_a_size_of_thousands_of_digits_is_no_size(parse: Callable[[list[str]], object]) -> None:
+    """Python makes no number of it: a traceback."""
+    with pytest.raises(EqsatError, match="expected NAME=SIZE"):
+        parse([f"x={'9' * 5000}"])
 
 
 def test_outputs_are_refused_before_anything_is_compiled(model: Path, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from eqsat_layout.egraph import limits
 from eqsat_layout.egraph.limits import Budget, Limits, rehearsed
+from eqsat_layout.errors import EqsatError
 
 LARGE = 1e6
 """Megabytes of a large machine."""
@@ -39,3 +40,16 @@ def test_a_copy_may_take_no_more_than_is_left() -> None:
     budget = Budget(Limits(megabytes=20.0), 0, is_guarded=True)
     assert rehearsed(lambda: mmap.mmap(-1, 10 << 20), lambda: 1, budget) == (None, 1)
     assert rehearsed(lambda: mmap.mmap(-1, 60 << 20), lambda: 1, budget) == ("20 megabytes of memory", None)
+
+
+def test_memory_that_ends_in_an_error_of_ours_is_memory_all_the_same() -> None:
+    """A scratch file that could not be opened was an error of the rules': they were then run without a limit."""
+
+    def write() -> None:
+        try:
+            mmap.mmap(-1, 60 << 20)
+        except OSError as error:
+            raise EqsatError("can't write a scratch file") from error
+
+    budget = Budget(Limits(megabytes=20.0), 0, is_guarded=True)
+    assert rehearsed(write, lambda: 1, budget) == ("20 megabytes of memory", None)

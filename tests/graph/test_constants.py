@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from compare import assert_same_fast
+from compare import assert_same_fast, stock_results
+from programs import program
 from tvm import relax
 from tvm.relax import op as R
 
@@ -105,3 +106,17 @@ def test_constants_that_are_computed_ahead_have_a_limit_together(monkeypatch: py
     assert "1 constant expressions are not computed ahead: with all of them, of 24 elements, more than 16" in str(
         list(notes)
     )
+
+
+def test_a_zero_that_loses_its_axes_makes_nan_of_infinity_still() -> None:
+    """TVM made it a part of the kernel, and took infinity times 0 for 0; ``validate`` blamed the plan."""
+
+    def body(bb: Any, x: Any) -> Any:
+        odd = bb.emit(R.strided_slice(bb.emit(R.reshape(x, (3, 4, 2, 1))), [2], [1], [2]))
+        none = bb.emit(R.multiply(odd, relax.const(np.array([-0.0], "float32"))))
+        return bb.emit(R.reshape(bb.emit(R.concat([none, none], axis=2)), (3, 8)))
+
+    mod = program(body, (3, 8))
+    better = eqsat_layout.optimize(mod, approx=False, candidates=False)
+    assert better is not mod
+    assert np.isnan(stock_results(better, np.full((3, 8), np.inf, "float32"))[0]).all()

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import tvm
 from tvm import relax, tirx
+from tvm.script import tirx as T
 
 import eqsat_layout
+from eqsat_layout.passes.index_bits import indices_in_bits
+from eqsat_layout.tir.structural import nodes_of
 
 
 def test_a_logarithm_within_whole_numbers_is_built_as_scheduled() -> None:
@@ -27,3 +33,21 @@ def test_a_logarithm_within_whole_numbers_is_built_as_scheduled() -> None:
     (result,) = session.run(None, {"x": data})
     wanted = np.where(data < 8, data, np.minimum((np.log(data.astype("float32")) * 3).astype("int64"), 15))
     np.testing.assert_array_equal(result, wanted)
+
+
+@T.prim_func
+def without_sign(a: T.Buffer((T.int64(25),), "int32"), b: T.Buffer((T.int64(25),), "int64")):
+    T.func_attr({"target": T.target("cuda")})
+    item = T.launch_thread("threadIdx.x", T.int64(32))
+    if item < T.int64(25):
+        b[item] = T.Cast("int64", T.Cast("uint32", a[item]))
+
+
+def test_an_integer_that_loses_its_sign_is_not_made_narrow() -> None:
+    """For TVM -1 as uint32 is no more than the largest int32: it was -1 again on CUDA and OpenCL."""
+    (value,) = (s.value for s in nodes_of(narrowed(without_sign), tirx.BufferStore))
+    assert str(value).startswith('T.Cast("int64", T.Cast("uint32"')
+
+
+def narrowed(func: Any) -> Any:
+    return indices_in_bits(32)(tvm.IRModule({"main": func}))["main"].body

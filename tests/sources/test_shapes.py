@@ -69,6 +69,8 @@ def test_what_says_nothing_new_changes_nothing() -> None:
         ({"image": (1, 3, 2.0, 2)}, "shapes: of 'image' must be a list of sizes, got (1, 3, 2.0, 2)"),
         ({"image": np.zeros((1, 3))}, "shapes: of 'image' must be a list of sizes, got ndarray of shape (1, 3)"),
         ({"image": (1, 3, -1, 2)}, "shapes: of 'image' must be a list of sizes"),
+        ({"image": (range(1, 10**20), 3, 8, 8)}, "shapes: of 'image' must be a list of sizes"),  # looked at one by one
+        ({"image": (10**5000, 3, 8, 8)}, "shapes: of 'image' must be a list of sizes"),
         ((1, 3), "shapes must be a dictionary from names of inputs to shapes"),
     ],
 )

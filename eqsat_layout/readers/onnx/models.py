@@ -27,6 +27,7 @@ from eqsat_layout.readers.onnx.graphs import (
     opset_of,
 )
 from eqsat_layout.readers.onnx.loops import unrolled
+from eqsat_layout.readers.onnx.size_names import with_plain_size_names
 from eqsat_layout.readers.onnx.versions import of_a_known_version, with_whole_bytes
 from eqsat_layout.readers.quiet import talk_to_log
 
@@ -79,6 +80,7 @@ def _converted(given: Any, written: Any, sizes: Sizes | None) -> Model:
         if flat is not model:
             model = folded(flat, sizes)
         check_domains(model.graph)
+        model = with_plain_size_names(model)
         reader = importlib.import_module("eqsat_layout.readers.onnx.importer")
         importer = reader.Importer(opset_of(model), bytes_given(model))
         with blocks_ended(lambda: importer.bb):

@@ -260,21 +260,26 @@ def new_schedule(func: Any) -> Any:
 
 
 def _with_own_names(body: Any) -> Any:
-    """Blocks are found by their names."""
+    """Blocks are found by their names; the outermost keeps its own."""
     names = [str(block.name_hint) for block in nodes_of(body, s_tir.SBlock)]
     if len(set(names)) == len(names):
         return body
-    taken = set[str]()
+    taken = {ROOT}
 
     def renamed(block: Any) -> Any:
         name = str(block.name_hint)
         if name in taken:
             name = next(new for n in itertools.count(1) if (new := f"{name}_{n}") not in {*taken, *names})
         taken.add(name)
-        parts = (block.iter_vars, block.reads, block.writes, name, block.body, block.init)
-        return s_tir.SBlock(*parts, block.alloc_buffers, block.match_buffers, block.annotations)
+        return _changed(block, name, block.body)
 
-    return structural_map(body, (s_tir.SBlock, renamed))
+    root = _changed(body.block, ROOT, structural_map(body.block.body, (s_tir.SBlock, renamed)))
+    return s_tir.SBlockRealize(body.iter_values, body.predicate, root)
+
+
+def _changed(block: Any, name: str, body: Any) -> Any:
+    parts = (block.iter_vars, block.reads, block.writes, name, body, block.init)
+    return s_tir.SBlock(*parts, block.alloc_buffers, block.match_buffers, block.annotations)
 
 
 def _with_simple_indices(block: Any) -> Any:

@@ -13,6 +13,7 @@ import tvm
 import tvm_ffi
 from targets.machines import AVX2, built
 from tvm import relax, s_tir, te, tirx
+from tvm.script import tirx as T
 
 from eqsat_layout.errors import EqsatError, Refused
 from eqsat_layout.graph.legalize import legalize
@@ -291,3 +292,16 @@ def test_a_kernel_that_calls_a_library_stays_as_it_is_and_is_right(make_module):
     values, places = (part.numpy() for part in machine["main"](tvm.runtime.tensor(x)))
     np.testing.assert_array_equal(values, np.median(x, axis=1))
     np.testing.assert_array_equal(x[np.arange(64), places], values)
+
+
+def test_a_block_may_be_called_as_the_outermost():
+    """That was renamed in its place, and nothing found: a kernel without a schedule (TVM's test_ignore_call_tir)."""
+
+    @T.prim_func(s_tir=True)
+    def relu(a: T.Buffer((64, 56), "float32"), b: T.Buffer((64, 56), "float32")):
+        for i, j in T.grid(64, 56):
+            with T.sblock("root"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                b[vi, vj] = T.max(a[vi, vj], T.float32(0))
+
+    without_notes(tvm.IRModule({"relu": relu}))

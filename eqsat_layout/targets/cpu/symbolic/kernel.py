@@ -131,7 +131,7 @@ class _Kernel:
     def _parts(self, sizes: Sequence[_Sizes]) -> Any:
         """Loops over all parts."""
         counts = [self._count(one) for one in sizes]
-        total = math.prod(counts[1:], start=counts[0])
+        total = math.prod(counts[1:], start=counts[0]).astype("int64")  # of kernels whose symbols are int32 too
         task = Var("part", "int64")
         numbers: list[Any] = []
         rest: Any = task

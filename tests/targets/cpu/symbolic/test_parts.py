@@ -10,7 +10,10 @@ import pytest
 import tvm
 from targets.machines import AVX512, built
 from tvm import relax, tirx
-from tvm.relax import op as R
+from tvm.relax import op
+from tvm.script import ir as I
+from tvm.script import relax as R
+from tvm.script import tirx as T
 
 from eqsat_layout.notes import Notes
 from eqsat_layout.passes.fuse import fuse
@@ -32,25 +35,25 @@ def weights(*shape: int) -> Any:
 def gated(x: Any) -> Any:
     """A value that a kernel holds in two buffers of one shape: a block that reads both was said to read one."""
     x = relax.BlockBuilder.current().emit(x)
-    return R.multiply(x, relax.BlockBuilder.current().emit(R.sigmoid(x)))
+    return op.multiply(x, relax.BlockBuilder.current().emit(op.sigmoid(x)))
 
 
 CASES: dict[str, tuple[list[tuple[Any, ...]], Body]] = {
-    "rows": ([(B, N, 24)], lambda x: R.nn.relu(R.matmul(x, weights(24, 40)))),
-    "columns": ([(B, 2, N, 8), (B, 2, 8, N)], lambda q, k: R.multiply(R.matmul(q, k), weights(1))),
-    "steps": ([(B, 2, N, N), (B, 2, N, 8)], lambda p, v: R.matmul(p, v)),
-    "softmax": ([(B, 2, N, N)], lambda x: R.nn.softmax(x)),
-    "rows of a norm": ([(B, N, 24)], lambda x: R.nn.layer_norm(x, weights(24), weights(24), axes=[-1])),
-    "images": ([(B, 3, 9, 9)], lambda x: R.nn.conv2d(x, weights(16, 3, 3, 3), padding=1)),
+    "rows": ([(B, N, 24)], lambda x: op.nn.relu(op.matmul(x, weights(24, 40)))),
+    "columns": ([(B, 2, N, 8), (B, 2, 8, N)], lambda q, k: op.multiply(op.matmul(q, k), weights(1))),
+    "steps": ([(B, 2, N, N), (B, 2, N, 8)], lambda p, v: op.matmul(p, v)),
+    "softmax": ([(B, 2, N, N)], lambda x: op.nn.softmax(x)),
+    "rows of a norm": ([(B, N, 24)], lambda x: op.nn.layer_norm(x, weights(24), weights(24), axes=[-1])),
+    "images": ([(B, 3, 9, 9)], lambda x: op.nn.conv2d(x, weights(16, 3, 3, 3), padding=1)),
     "gated images": (
         [(B, 32, 10, 10)],
-        lambda x: gated(R.nn.conv2d(x, weights(32, 1, 3, 3), padding=1, groups=32)),
+        lambda x: gated(op.nn.conv2d(x, weights(32, 1, 3, 3), padding=1, groups=32)),
     ),
-    "elements": ([(B, N)], lambda x: R.exp(x)),
-    "a mask": ([(B, 1, N, N)], lambda x: R.tril(x)),
-    "sums": ([(B, N, 5)], lambda x: R.sum(x, axis=[0])),
-    "images of pixels": ([(2, B, N, 8)], lambda x: R.nn.relu(R.permute_dims(x, [0, 3, 1, 2]))),
-    "swapped": ([(B, N, 6)], lambda x: R.permute_dims(x, [2, 1, 0])),
+    "elements": ([(B, N)], lambda x: op.exp(x)),
+    "a mask": ([(B, 1, N, N)], lambda x: op.tril(x)),
+    "sums": ([(B, N, 5)], lambda x: op.sum(x, axis=[0])),
+    "images of pixels": ([(2, B, N, 8)], lambda x: op.nn.relu(op.permute_dims(x, [0, 3, 1, 2]))),
+    "swapped": ([(B, N, 6)], lambda x: op.permute_dims(x, [2, 1, 0])),
 }
 
 
@@ -93,3 +96,30 @@ def test_parts_give_what_the_whole_gives(name: str) -> None:
         plain, *found = (one["main"](*map(tvm.runtime.tensor, arrays)).numpy() for one in (whole, *parts))
         for cores, got in enumerate(found, 1):
             np.testing.assert_allclose(got, plain, rtol=1e-4, atol=1e-5, err_msg=f"{name} of {sizes} on {cores} cores")
+
+
+@I.ir_module
+class OfShortSizes:
+    @T.prim_func(private=True, s_tir=True)
+    def doubled(a: T.handle, b: T.handle):
+        m, n = T.int32(), T.int32()
+        A = T.match_buffer(a, (m, n), "float32")
+        B = T.match_buffer(b, (m, n), "float32")
+        for i, j in T.grid(m, n):
+            with T.sblock("doubled"):
+                vi, vj = T.axis.remap("SS", [i, j])
+                B[vi, vj] = A[vi, vj] * T.float32(2)
+
+    @R.function
+    def main(x: R.Tensor(("m", "n"), "float32")):
+        m, n = T.int64(), T.int64()
+        return R.call_tir(OfShortSizes.doubled, (x,), out_ty=R.Tensor((m, n), "float32"))
+
+
+def test_the_sizes_of_a_kernel_may_be_of_32_bits() -> None:
+    """Loops over its parts count in 64: it had no schedule (TVM's TestVMSetInput)."""
+    notes, x = Notes(), np.arange(51.0, dtype="float32").reshape(3, 17)
+    mod = schedule_module(OfShortSizes, make_target({"kind": "llvm", "num-cores": 1}, approx=True).machine, notes)
+    assert not list(notes)
+    doubled = relax.VirtualMachine(built(mod), tvm.cpu())["main"](tvm.runtime.tensor(x))
+    np.testing.assert_array_equal(doubled.numpy(), 2 * x)
