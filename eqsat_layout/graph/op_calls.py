@@ -127,7 +127,7 @@ def make_call(name: str, tensors: Sequence[Any], attributes: Mapping[str, Any]) 
         raise Refused(f"{name} has no attribute {unknown[0]!r}; it has {own}")
     code = [p.name for p in known if p.is_code and isinstance(attributes.get(p.name), _TEXTUAL)]
     if code:
-        raise Refused(f"{name} can't be made: {NO_WORDS.format(code[0])}")
+        raise Refused(NO_WORDS.format(code[0]))
     arguments = {**_placed(name, known, tensors), **attributes}
     missing = [p.name for p in known if p.is_required and p.name not in arguments]
     if missing:

@@ -121,8 +121,11 @@ class Instances:
         return found
 
     def _is_vain(self, types: TermTypes) -> bool:
-        """Whether an op of the body is a view, a pad or a crop in whatever call."""
-        return any(len(self._views.get(name, ())) >= VAIN and not self._good.get(name) for name in types.named.values())
+        """Whether an op of the body is a view, a pad or a crop in whatever call, or none can be written down."""
+        names = types.named.values()
+        if any(p.is_code for name in names for p in parameters(name) or ()):
+            return True
+        return any(len(self._views.get(name, ())) >= VAIN and not self._good.get(name) for name in names)
 
     def why_none(self, key: str) -> str:
         """Why what was drawn for a body was no instance; empty if there are some, or nothing was drawn."""

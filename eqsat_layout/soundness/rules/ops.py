@@ -134,7 +134,8 @@ def sampled_calls(shape: Shape, rng: random.Random) -> list[OpCall]:
 
 def named_calls(name: str, shape: Shape, wide: Shape, viewed: Sequence[Shape], rng: random.Random) -> list[OpCall]:
     """An op that rules name: on the shapes of the vocabulary, in several dtypes, or on what else it takes."""
-    if parameters(name) is None:
+    known = parameters(name)
+    if known is None or any(p.is_code for p in known):
         return []
     dtypes = rng.choice(_INTEGERS), "bool", rng.choice(("float16", "bfloat16", "float64"))
     others = [s for s in (*rng.sample(viewed, min(1, len(viewed))),) if s not in (shape, wide)]
