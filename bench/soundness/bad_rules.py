@@ -10,12 +10,14 @@ import argparse
 import multiprocessing
 import os
 import sys
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 os.environ.setdefault("TVM_NUM_THREADS", "1")
 
-from eqsat_layout.soundness.rules.corpus import Outcome, cases_in, judge_case
+from eqsat_layout.soundness.rules.corpus import CorpusRule, Outcome, cases_in, judge_case
 
 CORPUS = Path(__file__).resolve().parents[2] / "tests" / "soundness"
 
@@ -29,21 +31,29 @@ def main() -> int:
     options = parser.parse_args()
     files = options.files or sorted([*(CORPUS / "bad_rules").glob("*.egg"), *(CORPUS / "sound_rules").glob("*.egg")])
     cases = [case for file in files for case in cases_in(file)][:: options.every]
-    outcomes = []
-    context = multiprocessing.get_context("spawn")  # threads of TVM and egglog do not live on in a fork
-    with ProcessPoolExecutor(options.jobs, context) as pool:
-        for number, (case, work) in enumerate([(c, pool.submit(judge_case, c, seed=options.seed)) for c in cases], 1):
-            try:
-                outcome = work.result()
-            except Exception as error:  # a fault of the fuzzer: the rest is judged all the same
-                outcome = Outcome(case, caught=False, said=f"{type(error).__name__}: {error}", seconds=0.0)
+    outcomes: list[Outcome] = []
+    while len(outcomes) < len(cases):  # a process that dies takes its pool along
+        for outcome in _judged(cases[len(outcomes) :], options.seed, options.jobs):
             outcomes.append(outcome)
-            print(f"{number} of {len(cases)}: {outcome}", file=sys.stderr, flush=True)
+            print(f"{len(outcomes)} of {len(cases)}: {outcome}", file=sys.stderr, flush=True)
     bad = [o for o in outcomes if Path(o.case.file).parent.name != "sound_rules"]
     sound = [o for o in outcomes if o not in bad]
     failed = _print_all("wrong rules", "missed", bad, [o for o in bad if not o.caught])
     failed += _print_all("right rules", "accused", sound, [o for o in sound if not o.is_clean])
     return 1 if failed else 0
+
+
+def _judged(cases: Sequence[CorpusRule], seed: int, jobs: int) -> Iterator[Outcome]:
+    """One outcome after the other, until a process dies."""
+    context = multiprocessing.get_context("spawn")  # threads of TVM and egglog do not live on in a fork
+    with ProcessPoolExecutor(jobs, context) as pool:
+        for case, work in [(case, pool.submit(judge_case, case, seed=seed)) for case in cases]:
+            try:
+                yield work.result()
+            except Exception as error:  # a fault of the fuzzer: the rest is judged all the same
+                yield Outcome(case, caught=False, said=f"{type(error).__name__}: {error}", seconds=0.0)
+                if isinstance(error, BrokenProcessPool):
+                    return
 
 
 def _print_all(what: str, wrong: str, outcomes: list[Outcome], failed: list[Outcome]) -> int:

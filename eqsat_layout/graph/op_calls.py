@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
@@ -28,6 +28,8 @@ ONE: Final = ("Tensor", "ffi::Optional<Tensor>")
 LISTS: Final = ("Tuple of Tensors", "List of Tensors")
 """What a registered op calls an argument that is a tensor, or several."""
 
+_TEXTUAL: Final = (bool, int, float, str, list, tuple, type(None))
+NO_WORDS: Final = "its {!r} is code, for which rules have no words; a view of a program is '(is k \"view\")'"
 _SEVERAL: Final = re.compile(r"\b(List|Tuple)\[relax\.Expr\]")
 _PLAIN: Final = MappingProxyType({"bool": bool, "int": int, "float": float, "str": str})
 """Types as documentation calls them."""
@@ -59,6 +61,11 @@ class Parameter:
     def is_required(self) -> bool:
         """It has no default."""
         return self.default is inspect.Parameter.empty
+
+    @property
+    def is_code(self) -> bool:
+        """It is a function, such as the index map of a layout transform: text has no words for it."""
+        return Callable in typing.get_args(self.hint)
 
 
 @cache
@@ -118,6 +125,9 @@ def make_call(name: str, tensors: Sequence[Any], attributes: Mapping[str, Any]) 
     if unknown:
         own = ", ".join(p.name for p in known if not p.is_tensor) or "none"
         raise Refused(f"{name} has no attribute {unknown[0]!r}; it has {own}")
+    code = [p.name for p in known if p.is_code and isinstance(attributes.get(p.name), _TEXTUAL)]
+    if code:
+        raise Refused(NO_WORDS.format(code[0]))
     arguments = {**_placed(name, known, tensors), **attributes}
     missing = [p.name for p in known if p.is_required and p.name not in arguments]
     if missing:

@@ -6,6 +6,7 @@ writes. Sorting is well defined where no number is NaN, and all that is read is 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -34,9 +35,19 @@ def sort_call(statement: Any) -> tuple[str, list[Any], list[Any]] | None:
     return None if None in settings else (str(name.value), arrays, settings)
 
 
+def call_library(name: str, arrays: Sequence[Any], settings: Sequence[Any]) -> None:
+    """Calls the function; :class:`InterpreterError` where there is no such axis: it writes beside the arrays then."""
+    axis, rank = int(settings[name.endswith(".topk")]), len(arrays[0].shape)  # of that how many are taken comes first
+    if not -rank <= axis < rank:
+        raise InterpreterError(f"{name} of axis {axis} of {rank}")
+    try:
+        tvm.get_global_func(name)(*arrays, *settings)
+    except ILL_TYPED as error:  # dtypes that it does not sort
+        raise InterpreterError(str(error)) from error
+
+
 def run_sort(name: str, numbers: list[int], settings: list[Any]) -> Step:
     """The step that calls the function on buffers of these numbers."""
-    function = tvm.get_global_func(name)
 
     def step(frame: Frame, taken: Mask | None) -> None:
         if taken is not None and not taken.all():
@@ -53,10 +64,7 @@ def run_sort(name: str, numbers: list[int], settings: list[Any]) -> Step:
                 raise InterpreterError(f"{name} would sort more elements than there are")
         for world in range(frame.worlds):
             arrays = [tvm.runtime.tensor(np.ascontiguousarray(frame.values[n][world])) for n in numbers]
-            try:
-                function(*arrays, *settings)
-            except ILL_TYPED as error:  # dtypes that it does not sort
-                raise InterpreterError(str(error)) from error
+            call_library(name, arrays, settings)
             for n, array in zip(numbers, arrays, strict=True):
                 if n in written:
                     frame.values[n][world] = array.numpy()

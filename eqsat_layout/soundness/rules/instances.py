@@ -19,7 +19,7 @@ from eqsat_layout.graph.op_calls import parameters
 from eqsat_layout.maps import IndexMap
 from eqsat_layout.soundness.rules.body_searches import BodySearch
 from eqsat_layout.soundness.rules.fitting_parts import KINDS, FittingParts, MakeView, Shape
-from eqsat_layout.soundness.rules.known_ops import import_together, unusable
+from eqsat_layout.soundness.rules.known_ops import IS_PART, import_together, unusable
 from eqsat_layout.soundness.rules.promising import Promise
 from eqsat_layout.soundness.rules.schema import OpCall
 from eqsat_layout.soundness.rules.solver import Instance, Solver
@@ -36,6 +36,8 @@ CHOICE = 6
 """Times as many instances are drawn as are taken."""
 LOOKS = 2
 """Times as many as are taken are run to see that they can be."""
+LOOKED_AT = 8
+"""Of these so many at once."""
 IDLE = 0.2
 """How many are kept of those that say next to nothing; they are the first that are found."""
 UNKEPT = 0.25
@@ -44,6 +46,9 @@ PATIENCE = 4
 """Times as many calls are drawn where a rule claims something of few."""
 DOUBTED = 2
 """Refusals after which a value that an attribute never had in a call that TVM takes is tried last."""
+
+VAIN = 16
+"""Calls of an op that are views, pads or crops, before it is taken to be nothing else."""
 
 Trait = tuple[str, ...]
 """Of instances of one body: what some of them have in common."""
@@ -59,6 +64,7 @@ class Instances:
         self._found: dict[str, list[Instance]] = {}
         self._unusable: dict[str, str] = {}
         self._good: dict[str, list[OpCall]] = {}
+        self._views: dict[str, set[OpCall]] = {}
         self._seen: Counter[Trait] = Counter()
         self._refused: Counter[Trait] = Counter()
         self._taken: Counter[Trait] = Counter()
@@ -80,28 +86,46 @@ class Instances:
             draws = (DRAWS if known else FIRST_DRAWS) * (1 if promise is None else PATIENCE)
             numbers = () if promise is None else promise.numbers
             solver = Solver(types, shapes, fitting, rng, draws, self._good, self._chosen, numbers)
-            kept, others = _telling(solver, promise, CHOICE * count, rng)
-            fresh = self._usable(key, kept, count - int(UNKEPT * count) if others else count)
-            fresh += self._usable(key, others, count - len(fresh))
+            fresh: list[Instance] = []
+            for _ in range(1 if known else PATIENCE):
+                if self._is_vain(types):
+                    break
+                kept, others = _telling(solver, promise, CHOICE * count, rng)
+                fresh = self._usable(key, kept, count - int(UNKEPT * count) if others else count)
+                fresh += self._usable(key, others, count - len(fresh))
+                if fresh or solver.draws <= 0:
+                    break  # else what fits together does not run, or is a view
             made[key] = [*fresh, *rng.sample(known, min(count - len(fresh), len(known)))]
             known += fresh
-            for call in calls_in({key: fresh}):
-                self._good.setdefault(call.name, []).append(call)
         return made
 
     def _usable(self, key: str, drawn: Iterable[Instance], count: int) -> list[Instance]:
         """Up to so many that can be run, the ones that are least like those before."""
         legal = islice(filter(self._is_legal, self._unlike(key, drawn)), LOOKS * count)
         found: list[Instance] = []
-        while len(found) < count and (looked_at := list(islice(legal, count - len(found)))):
+        while len(found) < count and (looked_at := list(islice(legal, min(LOOKED_AT, count - len(found))))):
             import_together(calls_in({key: looked_at}))
             for instance in looked_at:
-                why = next(_unusable_calls(instance), "")
+                why = dict(_unusable_calls(instance))
                 if why:
-                    self._unusable[key] = why
+                    self._unusable[key] = next(iter(why.values()))
                 else:
                     found.append(instance)
+                for call in calls_in({key: [instance]}):  # each by itself: of five that fit together one is no op
+                    self._good.setdefault(call.name, []).extend([] if call in why else [call])
+            for call in calls_in({key: looked_at}):
+                if unusable(call) == IS_PART:
+                    self._views.setdefault(call.name, set()).add(call)
+            if self._is_vain(self._bodies[key]):
+                break
         return found
+
+    def _is_vain(self, types: TermTypes) -> bool:
+        """Whether an op of the body is a view, a pad or a crop in whatever call, or none can be written down."""
+        names = types.named.values()
+        if any(p.is_code for name in names for p in parameters(name) or ()):
+            return True
+        return any(len(self._views.get(name, ())) >= VAIN and not self._good.get(name) for name in names)
 
     def why_none(self, key: str) -> str:
         """Why what was drawn for a body was no instance; empty if there are some, or nothing was drawn."""
@@ -181,11 +205,11 @@ def _is_tiny(instance: Instance) -> bool:
     return bool(calls) and all(extent in (0, 1) for call in calls for ty in call.operands for extent in ty.shape)
 
 
-def _unusable_calls(instance: Instance) -> Iterator[str]:
+def _unusable_calls(instance: Instance) -> Iterator[tuple[OpCall, str]]:
     """Its calls that can't be run or are no ops, and why."""
     for call in instance.values():
         if isinstance(call, OpCall) and unusable(call):
-            yield f"{call.name} ({call.attributes}): {unusable(call)}"
+            yield call, f"{call.name} ({call.attributes}): {unusable(call)}"
 
 
 def _values(call: OpCall) -> list[Trait]:

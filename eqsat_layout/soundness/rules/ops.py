@@ -18,7 +18,7 @@ from tvm import relax, te, tirx
 from tvm.relax import op as R
 
 from eqsat_layout.graph.graph import TensorType
-from eqsat_layout.graph.op_calls import parameters
+from eqsat_layout.graph.op_calls import NO_WORDS, parameters
 from eqsat_layout.soundness.rules.call_search import CallSearch
 from eqsat_layout.soundness.rules.draws import DTYPES
 from eqsat_layout.soundness.rules.known_ops import IS_PART, unusable
@@ -134,7 +134,8 @@ def sampled_calls(shape: Shape, rng: random.Random) -> list[OpCall]:
 
 def named_calls(name: str, shape: Shape, wide: Shape, viewed: Sequence[Shape], rng: random.Random) -> list[OpCall]:
     """An op that rules name: on the shapes of the vocabulary, in several dtypes, or on what else it takes."""
-    if parameters(name) is None:
+    known = parameters(name)
+    if known is None or any(p.is_code for p in known):
         return []
     dtypes = rng.choice(_INTEGERS), "bool", rng.choice(("float16", "bfloat16", "float64"))
     others = [s for s in (*rng.sample(viewed, min(1, len(viewed))),) if s not in (shape, wide)]
@@ -265,6 +266,9 @@ def why_never(name: str) -> str:
     """Why no call of an op is found that can be run: what the furthest of many was refused for."""
     if parameters(name) is None:
         return "no such op, or it does not take tensors only"
+    code = [p.name for p in parameters(name) or () if p.is_code]
+    if code:
+        return NO_WORDS.format(code[0])
     search = CallSearch(name, random.Random(name))
     search.run(unusable)
     reasons = [why for call, why in search.calls.values() if call.made is not None]

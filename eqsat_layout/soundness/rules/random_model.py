@@ -7,7 +7,7 @@ terms as rules look for them, pads and crops, random terms; then graphs, and the
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -109,6 +109,7 @@ def make_full_model(
                 operands = model.operands_for(name)
                 if operands is not None:
                     model.try_apply(name, (*operands[:i], x, *operands[i + 1 :]))
+    _on_constants(model, ops)
     _patterns(model, rules, TRIES)
     _patterns(model, more, MORE_TRIES)
     _add_facts(model)
@@ -119,6 +120,14 @@ def make_full_model(
         for fmt in model.formats_of(number):
             model.add("want", number, fmt)
     return model
+
+
+def _on_constants(model: RuleModel, ops: Mapping[str, Sequence[tuple[Any, str]]]) -> None:
+    """Ops, with the types of their operands, on constants of random numbers and of zeros, on which many agree."""
+    for name, types in ops.items():
+        alike = [[c for c in model.values.constants.values() if model.is_of(c, *ty)] for ty in types]
+        for operands in zip(*alike, strict=False) if alike else ():
+            model.try_apply(name, operands)
 
 
 def _empty(lexicon: Lexicon, base: RuleBase, seed: int) -> RuleModel:

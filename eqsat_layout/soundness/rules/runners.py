@@ -19,7 +19,7 @@ from tvm import relax, s_tir, tirx
 from eqsat_layout.graph.legalize import REFUSALS, legalize
 from eqsat_layout.soundness.oracle.relax_interpreter import NotInterpretable, RelaxInterpreter
 from eqsat_layout.soundness.oracle.tir_interpreter import InterpreterError, Masked
-from eqsat_layout.soundness.oracle.tir_sorts import sort_call
+from eqsat_layout.soundness.oracle.tir_sorts import call_library, sort_call
 from eqsat_layout.soundness.rules.schema import OpCall
 from eqsat_layout.tir.arithmetic import are_floats
 
@@ -100,7 +100,7 @@ class LibraryCall:
 
     def _run(self, operand: Any) -> Any:
         made = [tvm.runtime.empty(shape, dtype) for shape, dtype in self.results]
-        tvm.get_global_func(self.name)(operand, *made, *self.settings)
+        call_library(self.name, [operand, *made], self.settings)
         return made[0] if len(made) == 1 else made
 
 

@@ -7,12 +7,12 @@ whether a formula is true.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from eqsat_layout.egraph.expressions import Expr, literal_sort, show, variables
-from eqsat_layout.soundness.rules.meanings import free_variables, sorts_in
+from eqsat_layout.soundness.rules.meanings import expanded, free_variables, sorts_in
 from eqsat_layout.soundness.rules.rule_base import RuleBase
 from eqsat_layout.soundness.rules.values import IllTypedError, Values, pick
 
@@ -121,7 +121,11 @@ class TermEvaluator:
     def _some(self, formula: tuple[Expr, ...], scope: Mapping[str, Any]) -> bool:
         if formula not in self._wanted:
             self._wanted[formula] = _sought(formula, self.base)
-        return self._exists(*self._wanted[formula], scope)
+        was_trying, self.values.is_trying = self.values.is_trying, True
+        try:
+            return self._exists(*self._wanted[formula], scope)
+        finally:
+            self.values.is_trying = was_trying
 
     def _exists(self, names: Mapping[str, str], tests: Sequence[Expr], scope: Mapping[str, Any]) -> bool:
         """Whether there are values of ``names`` for which all tests are true.
@@ -138,7 +142,26 @@ class TermEvaluator:
         name = min(names, key=lambda one: ([one] not in [left for _, left in waiting], one))
         rest = {other: sort for other, sort in names.items() if other != name}
         later = [test for test, _ in waiting]
-        return any(self._exists(rest, later, {**scope, name: value}) for value in self._domain(names[name]))
+        values = self._fitting(name, names[name], later, scope)
+        return any(self._exists(rest, later, {**scope, name: value}) for value in values)
+
+    def _fitting(self, name: str, sort: str, tests: Sequence[Expr], scope: Mapping[str, Any]) -> Iterable[Any]:
+        """What a variable may be, as far as tests tell it without trying: ops take operands of their types, and give
+        such results. First what is that in a term of the model."""
+        values, first, may_be = self.values, dict[Any, None](), None
+        for made, head, cells in (call for test in tests for call in _calls_in(test)):
+            key, y = scope.get(str(head)), scope.get(str(made))
+            terms = [(k, a) for k, a in values.makers(y) if key in (None, k) and len(a) == len(cells)]
+            if head == name:
+                first.update(dict.fromkeys(k for k, _ in terms))
+                may_be = self._domain(sort) if may_be is None else may_be
+                may_be = may_be if y is None else [k for k in may_be if values.may_give(k, y)]
+            for place in [place for place, cell in enumerate(cells) if cell == name]:
+                first.update(dict.fromkeys(a[place] for _, a in terms))
+                taken = None if key is None else values.taken(key, place)
+                may_be = taken if may_be is None or (taken is not None and len(taken) < len(may_be)) else may_be
+        may_be = self._domain(sort) if may_be is None else may_be
+        return dict.fromkeys([*(x for x in first if x in may_be), *may_be])
 
     def is_defined(self, term: Expr, scope: Mapping[str, Any]) -> bool:
         """Whether the term has a value."""
@@ -179,7 +202,7 @@ class TermEvaluator:
         if sort == "Args":
             return self.values.operand_lists()
         if sort == "Tensor":
-            return range(len(self.values.tensors))
+            return self.values.all()
         if sort == "String":
             names = self.values.names
             return [*self.values.parts, *self.values.signatures, *names.formats, *names.lists, *names.constants]
@@ -209,6 +232,22 @@ def _sought(formula: Expr, base: RuleBase) -> tuple[dict[str, str], list[Expr]]:
     tests = list(formula[1:]) if isinstance(formula, tuple) and formula[0] == "and" else [formula]
     tests.sort(key=lambda test: sum(isinstance(part, tuple) for part in test))
     return {name: sorts.get(name, "") for name in names}, tests
+
+
+def _calls_in(formula: Expr, made: Expr = "") -> Iterator[tuple[Expr, Expr, list[Expr]]]:
+    """The calls without which a formula is not true: what each has to give, if it is said, the op, and its operands."""
+    if isinstance(formula, str) or not formula or formula[0] in ("=>", "some"):
+        return  # true of what means nothing, or of another variable of that name
+    form = expanded(formula)
+    if form[0] == "Op" and len(form) == 3:
+        operands, rest = [], form[2]
+        while isinstance(rest, tuple) and rest[0] == "Arg" and len(rest) == 3:
+            operands.append(rest[1])
+            rest = rest[2]
+        yield made, form[1], operands
+    for part in form[1:]:
+        others = [other for other in form[1:] if isinstance(other, str)] if form[0] == "=" else []
+        yield from _calls_in(part, others[0] if others else "")
 
 
 def _plus(*terms: Any) -> Any:

@@ -67,6 +67,11 @@ class Values:
     graphs: dict[str, dict[tuple[str, int], tuple[Any, ...]]] = field(default_factory=dict)
     made_by: dict[int, tuple[Any, ...]] = field(default_factory=dict)
     arrivals: set[tuple[int, str]] = field(default_factory=set)
+    is_trying: bool = False
+    """What comes about now is looked at and is none of the model's tensors: of all that is tried there is no end."""
+    _tried: set[int] = field(default_factory=set)
+    _tries: dict[tuple[str, tuple[int, ...]], int] = field(default_factory=dict)
+    _makers: dict[int, list[tuple[str, tuple[int, ...]]]] = field(default_factory=dict)
     _known: dict[Any, int] = field(default_factory=dict)
     _of_shape: dict[tuple[Any, ...], list[int]] = field(default_factory=dict)
     _of_type: dict[tuple[tuple[Any, ...], str], list[int]] = field(default_factory=dict)
@@ -83,10 +88,17 @@ class Values:
             number = self._known[key] = len(self.tensors)
             self.tensors.append(value)
             self.made_by[number] = made_by
+            self._tried.add(number)
+        if number in self._tried and not self.is_trying:
+            self._tried.remove(number)
             if not isinstance(value, tuple):
                 self._of_shape.setdefault(value.shape[1:], []).append(number)
                 self._of_type.setdefault((value.shape[1:], str(value.dtype)), []).append(number)
         return number
+
+    def all(self) -> list[int]:
+        """The tensors, but for those that were only tried."""
+        return [number for number in range(len(self.tensors)) if number not in self._tried]
 
     def of_type(self, shape: tuple[Any, ...], dtype: str) -> Sequence[int]:
         """The tensors of a shape and dtype."""
@@ -95,6 +107,26 @@ class Values:
     def of_shape(self, shape: tuple[Any, ...]) -> Sequence[int]:
         """The tensors of a shape."""
         return self._of_shape.get(shape, ())
+
+    def makers(self, number: Any) -> Sequence[tuple[str, tuple[int, ...]]]:
+        """Ops and their operands that gave this tensor."""
+        return self._makers.get(number, ())
+
+    def may_give(self, name: str, number: int) -> bool:
+        """Whether this tensor is of the type that the op gives, if that is known."""
+        value, signature = self.tensors[number], self.signatures.get(name)
+        if isinstance(value, tuple) or signature is None or name in self.parts or None in signature.results:
+            return True
+        types = [(t.shape, np.dtype(t.dtype)) for t in signature.results if t is not None]
+        return types == [(value.shape[1:], value.dtype)]
+
+    def taken(self, name: str, place: int) -> Sequence[int]:
+        """The tensors that an op takes as an operand."""
+        part, signature = self.parts.get(name), self.signatures.get(name)
+        if part is not None:
+            return self.of_shape(taken_shape(part)) if place == 0 else ()
+        types = () if signature is None else [t for t in signature.operands if t is not None]
+        return self.of_type(types[place].shape, str(np.dtype(types[place].dtype))) if place < len(types) else ()
 
     def array(self, number: int) -> Array:
         """The elements of a tensor; :class:`IllTypedError` for a tuple."""
@@ -116,8 +148,13 @@ class Values:
     def op(self, name: str, operands: tuple[int, ...]) -> int:
         """``(Op name operands)``."""
         found = self._ops.get((name, operands))
-        if found is None:
+        if found is None and self.is_trying:
+            found = self._tries.get((name, operands))
+            if found is None:
+                found = self._tries[name, operands] = self._apply(name, operands)
+        elif found is None:
             found = self._ops[name, operands] = self._apply(name, operands)
+            self._makers.setdefault(found, []).append((name, operands))
         return found
 
     def _apply(self, name: str, operands: tuple[int, ...]) -> int:

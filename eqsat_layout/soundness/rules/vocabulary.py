@@ -108,8 +108,11 @@ def _frozen(known: KnownOps, wanted: Collection[str], rng: random.Random) -> dic
     """Some ops once more, frozen as they stand; of those that are named, one each."""
     fit = [s for s in known.signatures.values() if s.flows and not s.is_tuple]
     chosen = {s.name: s for s in rng.sample(fit, len(fit)) if s.name in wanted}
+    drawn = rng.sample(fit, min(FROZEN, len(fit)))
+    beside = [s for s in fit if s not in drawn and s.operands in [other.operands for other in drawn]]
+    drawn += rng.sample(beside, min(1, len(beside)))  # that two are frozen says nothing of two ops on one tensor
     found = {}
-    for signature in (*chosen.values(), *rng.sample(fit, min(FROZEN, len(fit)))):
+    for signature in (*chosen.values(), *drawn):
         operands, results = (tuple(t.row_major for t in ts if t) for ts in (signature.operands, signature.results))
         key = f"{signature.key} frozen"
         found[key] = replace(signature, key=key, frozen=Frozen(operands, results))

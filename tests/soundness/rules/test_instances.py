@@ -5,10 +5,13 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import pytest
+
 from eqsat_layout.egraph.rules import rule_files
 from eqsat_layout.graph.borders import Border
 from eqsat_layout.maps import IndexMap
-from eqsat_layout.soundness.rules.body_searches import searches
+from eqsat_layout.soundness.rules import instances
+from eqsat_layout.soundness.rules.body_searches import BodySearch, searches
 from eqsat_layout.soundness.rules.corpus import cases_in
 from eqsat_layout.soundness.rules.instances import Instances
 from eqsat_layout.soundness.rules.rule_base import read_rule_base
@@ -18,13 +21,17 @@ CORPUS = Path(__file__).parents[1] / "bad_rules"
 SHAPES = [(2, 3), (2, 4)]
 
 
+def sought_by(folder: Path, text: str) -> dict[str, BodySearch]:
+    path = folder / "one.egg"
+    path.write_text(text)
+    base = read_rule_base([*rule_files(), path])
+    return dict(one for rule in base.rules if rule.file == str(path) for one in searches(base, rule))
+
+
 def test_calls_that_few_draws_find_are_found_with_every_seed(tmp_path: Path) -> None:
     """Whatever was refused was drawn anew, and nothing was learned of why: half of the vocabularies had none."""
     (case,) = (case for case in cases_in(CORPUS / "seventh_tester.egg") if case.name == "flip of a choice")
-    path = tmp_path / "one.egg"
-    path.write_text(case.text)
-    base = read_rule_base([*rule_files(), path])
-    sought = dict(one for rule in base.rules if rule.file == str(path) for one in searches(base, rule))
+    sought = sought_by(tmp_path, case.text)
     views = [IndexMap.identity(shape) for shape in SHAPES]
     for seed in range(2):
         found = Instances(sought).draw(SHAPES, views, lambda shape, _: IndexMap.identity(shape), random.Random(seed))
@@ -33,14 +40,47 @@ def test_calls_that_few_draws_find_are_found_with_every_seed(tmp_path: Path) -> 
 
 def test_crops_are_those_that_the_body_says(tmp_path: Path) -> None:
     """A slice of every second element of two is a crop, of which rules are told without steps: it matched nothing."""
-    path = tmp_path / "one.egg"
-    path.write_text(
+    sought = sought_by(
+        tmp_path,
         '(rule ((= y (Op k (Arg x (End)))) (is k "relax.strided_slice") (attr k "axes" "[1]") (attr k "begin" "[0]")'
-        ' (attr k "end" "[99]") (attr k "strides" "[2]")) ((live y)) :ruleset logical :name "steps")'
+        ' (attr k "end" "[99]") (attr k "strides" "[2]")) ((live y)) :ruleset logical :name "steps")',
     )
-    base = read_rule_base([*rule_files(), path])
-    sought = dict(one for rule in base.rules if rule.file == str(path) for one in searches(base, rule))
     parts = [IndexMap.identity(SHAPES[0]), Border(SHAPES[0], ((0, 0), (0, 1)), None)]
     found = Instances(sought).draw(SHAPES, parts, lambda shape, _: IndexMap.identity(shape), random.Random(0))
     assert found["steps"]
     assert all(isinstance(call, OpCall) for instance in found["steps"] for call in instance.values())
+
+
+def test_what_is_a_view_in_whatever_call_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That there is no instance was said after half a minute: each vocabulary imported new calls that are views."""
+    sought = sought_by(
+        tmp_path,
+        '(rule ((= y (Op k (Arg x (End)))) (is k "relax.expand_dims")'
+        ' (= z (Op j (Arg y (End)))) (is j "relax.nn.relu"))'
+        ' ((live z)) :ruleset logical :name "relu of an axis more")',
+    )
+    looked_at: list[OpCall] = []
+    monkeypatch.setattr(instances, "import_together", lambda calls: looked_at.extend(calls))
+    monkeypatch.setattr(instances, "unusable", lambda call: instances.IS_PART if "expand" in call.name else "")
+    drawn = Instances(sought)
+    views = [IndexMap.identity(shape) for shape in SHAPES]
+    for seed in range(3):
+        drawn.draw(SHAPES, views, lambda shape, _: IndexMap.identity(shape), random.Random(seed))
+    assert drawn.why_none("relu of an axis more").endswith(instances.IS_PART)
+    assert len({call for call in looked_at if "expand" in call.name}) < 2 * instances.VAIN
+
+
+def test_calls_of_instances_that_are_none_are_learned_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of five calls one was a view, and the four others were forgotten: with one seed a rule had no instance."""
+    sought = sought_by(
+        tmp_path,
+        '(rule ((= y (Op k (Arg x (End)))) (is k "relax.nn.gelu") (= z (Op j (Arg y (End)))) (is j "relax.nn.relu"))'
+        ' ((live z)) :ruleset logical :name "relu of gelu")',
+    )
+    monkeypatch.setattr(instances, "import_together", lambda calls: list(calls))
+    monkeypatch.setattr(instances, "unusable", lambda call: "it is none" if "relu" in call.name else "")
+    drawn = Instances(sought)
+    drawn.draw(SHAPES, [], lambda shape, _: IndexMap.identity(shape), random.Random(0))
+    assert drawn.why_none("relu of gelu")
+    assert drawn._good["relax.nn.gelu"]
+    assert not drawn._good["relax.nn.relu"]

@@ -52,3 +52,11 @@ def test_what_is_a_view_only_where_sizes_are_known_is_an_op_too() -> None:
     assert [signature.name for signature in found.signatures.values()] == ["relax.strided_slice"]
     assert ops.unusable(turned) == ops.IS_PART
     assert not ops.known_ops([steps]).signatures
+
+
+def test_a_sort_of_an_axis_that_there_is_not_is_no_op_that_runs() -> None:
+    """TVM types it, and its library writes beside the array: the process that fuzzed a rule about sorts died."""
+    ty = TensorType((1,), "float32")
+    for name, function in {"relax.sort": R.sort, "relax.argsort": R.argsort}.items():
+        call = OpCall(name, lambda x, function=function: function(x, axis=-2), (ty,), "axis=-2")
+        assert "of axis -2 of 1" in ops.unusable(call)

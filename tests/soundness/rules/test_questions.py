@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 from eqsat_layout.egraph.op_answers import OpAnswers
 from eqsat_layout.egraph.rules import rule_files
 from eqsat_layout.soundness.rules.fuzzer import fuzz_rules
+from eqsat_layout.soundness.rules.lexicon import Lexicon
 from eqsat_layout.soundness.rules.questions import Questions
 from eqsat_layout.soundness.rules.reports import Effort, FuzzReport
 from eqsat_layout.soundness.rules.rule_base import read_rule_base
@@ -48,13 +51,33 @@ def fuzz(folder: Path, text: str, host: Any = OpAnswers, models: int = 2) -> Fuz
     return fuzz_rules([*rule_files(), path], effort, only=lambda r: r.file == str(path), host=host)
 
 
+@cache
+def filled(shape: Any) -> tuple[Questions, Lexicon]:
+    questions = Questions(read_rule_base(rule_files()))
+    return questions, questions.make_lexicon(make_vocabulary(shape, 0), 0)
+
+
 @pytest.mark.parametrize("shape", FAMILIES)
 def test_every_question_is_asked_in_every_vocabulary(shape: Any) -> None:
-    questions = Questions(read_rule_base(rule_files()))
-    lexicon = questions.make_lexicon(make_vocabulary(shape, 0), 0)
+    questions, lexicon = filled(shape)
     assert questions.gaps() == lexicon.crashes == []
     assert set(questions.asked) == set(lexicon.answers.questions)
     assert all(questions.asked.values())
+
+
+def test_ops_of_one_constant_are_folded_beside_each_other() -> None:
+    """A rule that took ops for equal that agree on some constants was not caught: of forty ops seven were folded."""
+    _, lexicon = filled(FAMILIES[0])
+    operands = Counter(hs for _, hs, _ in lexicon.rows["fold-op"])
+    assert max(operands.values()) > 8
+
+
+@pytest.mark.parametrize("shape", FAMILIES[:2])
+def test_two_ops_on_one_tensor_are_frozen(shape: Any) -> None:
+    """A rule that took all frozen ops for equal was not caught: no two took the same operands."""
+    _, lexicon = filled(shape)
+    taken = [s.operands for s in lexicon.vocabulary.signatures.values() if s.frozen]
+    assert len(set(taken)) < len(taken)
 
 
 def test_a_new_question_is_fuzzed_with_its_answers(tmp_path: Path) -> None:

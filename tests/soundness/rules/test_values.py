@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from unittest.mock import MagicMock
+
 import numpy as np
 
+from eqsat_layout.egraph.expressions import parse
 from eqsat_layout.egraph.names import Names
-from eqsat_layout.maps import Format
+from eqsat_layout.egraph.rules import rule_files
+from eqsat_layout.maps import Format, IndexMap
+from eqsat_layout.soundness.rules.made_ops import MadeOps
+from eqsat_layout.soundness.rules.rule_base import read_rule_base
 from eqsat_layout.soundness.rules.stored import lay
+from eqsat_layout.soundness.rules.terms import TermEvaluator
 from eqsat_layout.soundness.rules.values import Values
 
 
@@ -30,3 +37,21 @@ def test_an_image_is_no_buffer_of_the_same_elements() -> None:
     assert buffer.serves(buffer)
     assert not buffer.serves(image)
     assert not image.serves(buffer)
+
+
+def test_what_is_tried_for_some_is_none_of_the_tensors() -> None:
+    """All that ops made of all tensors was among them the next time: a meaning with ``some`` took a minute."""
+    turn = IndexMap.permutation((2, 2, 2), (1, 2, 0))
+    values = Values(Names(), {}, {"turn": turn}, MadeOps(MagicMock(), {}, {}))
+    drawn = np.random.default_rng(0).random((8, 1, 2, 2, 2))
+    whole = [values.intern(one, ("Param", str(n))) for n, one in enumerate(drawn)]
+    others = [values.intern(one.reshape(1, 8), ("Param", "flat")) for one in drawn]
+    turned = values.op("turn", (whole[0],))
+    (formula,) = parse('(some k (some w (and (= x (at k w)) (named k "view"))))')
+    evaluator = TermEvaluator(values, read_rule_base(rule_files()))
+    assert evaluator.holds(formula, {"x": turned})
+    assert not evaluator.holds(formula, {"x": others[0]})
+    for _ in range(2):
+        assert not evaluator.holds(formula, {"x": whole[1]})
+        assert values.all() == [*whole, *others, turned]
+    assert values.op("turn", (whole[1],)) in values.all()
