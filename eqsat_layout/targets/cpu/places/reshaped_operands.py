@@ -45,7 +45,7 @@ class ReshapedOperands:
             old = olds.get(buffer)
             if old is None:
                 return buffer, indices
-            zero = tirx.const(0, indices[-1].ty.dtype if "x" not in str(indices[-1].ty.dtype) else "int64")
+            zero = tirx.const(0, old.ty.shape[-1].ty.dtype)
             return old, [*(zero for _ in old.ty.shape[1:]), _offset(buffer, indices)]
 
         def on_region(region: Any) -> Any:
