@@ -15,6 +15,7 @@ from tvm import ir, relax
 from tvm.relax import backend, transform
 
 from eqsat_layout.graph.quiet import LEGALIZERS
+from eqsat_layout.passes.scans_in_columns import SCANS
 from eqsat_layout.tir.structural import nodes_of, structural_map, with_relax_functions
 
 _ALLOCATES: Final = "relax.memory.alloc_storage"
@@ -24,12 +25,12 @@ Scope = tuple[int, ...]
 
 
 def relax_pipeline() -> Any:
-    """TVM's ``default_build``, with this after its planner, and without what concerns CUDA graphs."""
+    """TVM's ``default_build``, with this after its planner, legalisations of ours, and without CUDA graphs."""
     return tvm.transform.Sequential(
         [
             backend.DispatchSampling(),
+            transform.LegalizeOps({**LEGALIZERS, **SCANS}),
             backend.DispatchSortScan(),
-            transform.LegalizeOps(LEGALIZERS),
             transform.RewriteDataflowReshape(),
             transform.ToNonDataflow(),
             transform.RemovePurityChecking(),
