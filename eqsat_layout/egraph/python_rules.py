@@ -11,7 +11,7 @@ import inspect
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from tvm import ir
 
@@ -103,6 +103,9 @@ def place_of(function: Callable[..., Any]) -> str:
     return repr(function) if code is None else f"{code.co_filename}:{code.co_firstlineno}"
 
 
+_HINT: Final = "; the ops of a pattern are those of eqsat_layout.op, which has all of tvm.relax.op"
+
+
 class _Blamed:
     """Turns what goes wrong in a person's function into :class:`RuleError` with the line there; refusals go through."""
 
@@ -119,6 +122,7 @@ class _Blamed:
         lines = [frame.lineno for frame in traceback.extract_tb(trace) if frame.filename == file]
         where = f"{file}:{lines[-1]}" if lines else place_of(self._function)
         said = str(error) if isinstance(error, RuleError | AttributeError) else f"{type(error).__name__}: {error}"
+        said += _HINT if "OpaquePyObject" in said else ""
         if not said.startswith(file):
             raise RuleError(f"{where}: {said}") from error
 

@@ -59,7 +59,9 @@ def rule_notes(commands: Sequence[Command], regions: Sequence[Experience]) -> It
         facts = [region.unmatched.get(rule.key) for region in regions]
         if regions and all(own is not None for own in facts):
             longest = max((own for own in facts if own is not None), key=len)
-            yield f"rule {rule.label} was never applied: {_why(longest)}"
+            is_python = any(map(_asks_python, rule.actions))
+            why = _why_of_python(longest, rule.body) if is_python else _why(longest)
+            yield f"rule {rule.label} was never applied: {why}"
     for name, operands, reason in dict.fromkeys((n, o, r) for g in regions for (n, o), r in g.not_made.items()):
         types = operands.replace(";", ", ").removesuffix(", ")
         what = "its result" if name.startswith(PYTHON) else name.partition("#")[0]
@@ -102,6 +104,46 @@ def _why(facts: Sequence[Expr]) -> str:
     if _is_guard(last):
         return f"its guard {show(last)} is never true"
     return f"nothing in the program matches {show(last)}" + (f", with {show(tuple(before))[1:-1]}" if before else "")
+
+
+def _asks_python(term: Expr) -> bool:
+    """What is to be made is what a function says."""
+    return not isinstance(term, str) and (
+        (term[0] == "Make" and isinstance(term[1], str) and term[1].startswith(f'"{PYTHON}'))
+        or any(map(_asks_python, term))
+    )
+
+
+def _why_of_python(facts: Sequence[Expr], body: Sequence[Expr]) -> str:
+    """The same of a rule written in Python: calls as they stand there, and not the facts that were made of them."""
+    parts = [fact for fact in body if not isinstance(fact, str)]
+    names = {fact[1]: str(fact[2]).strip('"') for fact in parts if fact[0] == "is"}
+    calls = {
+        fact[1]: fact[2] for fact in parts if fact[0] == "=" and not isinstance(fact[2], str) and fact[2][0] == "Op"
+    }
+    keys = {call[1]: value for value, call in calls.items()}
+
+    def written(value: Expr) -> str:
+        call = calls.get(value)
+        if call is None:
+            return str(value).removesuffix("__")
+        return f"{names.get(call[1], '?')}({', '.join(map(written, _listed(call[2])))})"
+
+    kind, first, *rest = facts[-1]
+    value = keys.get(first, first)
+    if kind not in ("=", "is", "default", "attr") or value not in calls:
+        return _why(facts)
+    what = {"default": "with the default of {0}", "attr": "with {0}={1}"}.get(str(kind), "")
+    return f"nothing in the program matches {written(value)} {what}".rstrip().format(*(str(r).strip('"') for r in rest))
+
+
+def _listed(operands: Expr) -> list[Expr]:
+    """Those of ``(Arg a (Arg b (End)))``."""
+    found: list[Expr] = []
+    while not isinstance(operands, str) and operands[0] == "Arg":
+        found.append(operands[1])
+        operands = operands[2]
+    return found
 
 
 def _asking(rules: Iterable[Rule], name: str | None) -> str:

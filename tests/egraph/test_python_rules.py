@@ -202,7 +202,22 @@ def test_a_pattern_names_the_attributes_that_may_vary() -> None:
 
     mod = program(lambda b, x: b.emit(relax.op.nn.softmax(x, axis=0)), (8, 16))
     (note,) = eqsat_layout.plan(mod, "llvm", rules=[of_default]).notes
-    assert 'nothing in the program matches (default k0 "axis")' in note
+    assert note.endswith("nothing in the program matches relax.nn.softmax(x) with the default of axis")
+
+
+def test_a_pattern_that_is_not_there_is_told_as_it_was_written() -> None:
+    """It was the facts that are made of it: (= t0 (Op k0 (Arg x__ (End))))."""
+    (note,) = eqsat_layout.plan(program(lambda b, x: b.emit(relax.op.exp(x)), (8, 16)), "llvm", rules=[silu_of_x]).notes
+    assert note.endswith("nothing in the program matches relax.multiply(x, relax.sigmoid(x))")
+
+
+def test_ops_of_tvm_in_a_pattern_are_told_from_ours() -> None:
+    with pytest.raises(RuleError, match=r"are those of eqsat_layout\.op"):
+
+        @rule
+        def of_tvm(x: Any) -> Iterator[Any]:
+            yield relax.op.exp(x)
+            yield x
 
 
 def no_pattern(x: Any) -> Iterator[Any]:
