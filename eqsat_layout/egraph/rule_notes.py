@@ -129,7 +129,7 @@ def _why_of_python(facts: Sequence[Expr], body: Sequence[Expr]) -> str:
             return str(value).removesuffix("__")
         return f"{names.get(call[1], '?')}({', '.join(map(written, _listed(call[2])))})"
 
-    kind, first, *rest = facts[-1]
+    kind, first, *rest = facts[-1] if not isinstance(facts[-1], str) else ("", "")
     value = keys.get(first, first)
     if kind not in ("=", "is", "default", "attr") or value not in calls:
         return _why(facts)

@@ -211,8 +211,10 @@ def joined_primfunc(func: Any, machine: CpuMachine, *, passes: int, nanoseconds:
     With no more than ``passes`` over the data, one whose last stage runs on accumulators is as good.
     """
     operands = unless_refused(lambda: reshaped_operands(func))
-    done = operands and _joined(operands.func, machine, passes, nanoseconds)
-    return _named(func, operands.restored(done)) if done else _joined(func, machine, passes, nanoseconds)
+    done = _joined(operands.func, machine, passes, nanoseconds) if operands else None
+    if operands is None or done is None:
+        return _joined(func, machine, passes, nanoseconds)
+    return _named(func, operands.restored(done))
 
 
 def _joined(func: Any, machine: CpuMachine, passes: int, nanoseconds: float) -> Any:
