@@ -1,8 +1,9 @@
-"""Every ``Let`` binds a variable of its own, none binds a number, and none stands in what another one binds.
+"""Every ``Let`` binds a variable of its own, none binds a number, and none stands in an integer that another one binds.
 
 In: PrimFuncs in which an expression with a ``Let`` was copied to several places. Out: the same, with fresh variables in
 each copy, as TVM expects and its ``ConvertSSA`` does not do. TVM's analyzer may visit one place twice, what a variable
-stands for among them, and refuses to be told twice that a variable is a number, or of bounds that it has narrowed.
+stands for among them, and refuses to be told twice that a variable is a number, or of bounds that it has narrowed. Of
+floats it knows no bounds, and values one after the other in place of one in the other take it for ever.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ def with_unique_lets() -> Any:
 
 def _named_once(func: Any) -> Any:
     lets = nodes_of(func.body, tirx.Let)
-    are_plain = all(_number(let) is None and not nodes_of(let.value, tirx.Let) for let in lets)
+    are_plain = all(_number(let) is None and not _is_nested(let) for let in lets)
     if are_plain and len({let.var for let in lets}) == len(lets):
         return func
 
@@ -31,7 +32,8 @@ def _named_once(func: Any) -> Any:
         if number is not None:
             return inside(substitute(let.body, {let.var: number}))
         var, first = tirx.Var(str(let.var.name), let.var.ty), list[tuple[Any, Any]]()
-        value = _without_lets(inside(let.value), first)
+        value = inside(let.value)
+        value = _without_lets(value, first) if _is_nested(let) else value
         made = tirx.Let(var, value, inside(substitute(let.body, {let.var: var})))
         for own, bound in reversed(first):
             made = tirx.Let(own, bound, made)
@@ -41,6 +43,11 @@ def _named_once(func: Any) -> Any:
         return structural_map_outermost(node, (tirx.Let, renamed))
 
     return func.with_body(inside(func.body))
+
+
+def _is_nested(let: Any) -> bool:
+    """An integer in which others have names."""
+    return "int" in str(let.var.ty.dtype) and bool(nodes_of(let.value, tirx.Let))
 
 
 def _without_lets(value: Any, found: list[tuple[Any, Any]]) -> Any:
