@@ -43,7 +43,7 @@ class _Tap:
 
 
 def taps_apart(conv: Convolution) -> tvm.IRModule | None:
-    """``main(data, kernel)`` in the op's own operand order and layouts; ``None`` where most of the window meets data.
+    """``main(data, kernel)`` in the op's own operand order and layouts; ``None`` where too much of it meets data.
 
     Products with the zeros of the padding are left out: in the op, those of infinite weights are NaN.
     """

@@ -143,8 +143,10 @@ def _of_any(bound: Any, tile: Mapping[Any, Any], ranges: Any) -> Any:
 
 def _skipped(condition: Any, loops: Sequence[Any]) -> float:
     """In which share of the iterations of ``loops`` a condition is false; 0 where that is not known."""
-    used = nodes_of(condition, ir.Var)
+    used = {*nodes_of(condition, ir.Var)}
     loops = [loop for loop in loops if loop.loop_var in used]
+    if len(loops) < len(used):  # a size, or a bound that TVM does not know
+        return 0.0
     if not all(isinstance(end, tirx.IntImm) for loop in loops for end in (loop.min, loop.extent)):
         return 0.0
     ranges = [range(int(loop.min), int(loop.min) + int(loop.extent)) for loop in loops]

@@ -40,6 +40,11 @@ def _narrowed(func: Any) -> Any:
     return func.with_body(_Narrower(sizes, func.body).body()) if sizes else func
 
 
+def _loads(value: Any) -> bool:
+    """It is made of elements, of which nothing is known."""
+    return bool(nodes_of(value, tvm.ir.TensorLoad))
+
+
 def _is_wide(value: Any) -> bool:
     return str(getattr(value.ty, "dtype", "")) == _WIDE
 
@@ -74,9 +79,10 @@ class _Narrower:
     def _see_name(self, bind: Any) -> None:
         if not _is_wide(bind.var) or self._narrow(bind.value) is None:
             return
-        if {*nodes_of(bind.value, tirx.Var)} <= self._checked:
-            self._checked.add(bind.var)
-            self._take(bind.var, 0, self._most(bind.value))
+        if {*nodes_of(bind.value, tirx.Var)} <= self._checked and not _loads(bind.value):
+            counts_up = self._counts_up(bind.value)
+            self._checked |= {bind.var} if counts_up else set()
+            self._take(bind.var, 0 if counts_up else -LARGEST, self._most(bind.value))
         elif self._fits(bind.value):
             bounds = self._ranges.const_int_bound(bind.value)
             self._take(bind.var, int(bounds.min_value), int(bounds.max_value))
@@ -92,6 +98,9 @@ class _Narrower:
     def _fits(self, value: Any) -> bool:
         bounds = self._ranges.const_int_bound(value)
         return bool(bounds.min_value >= -_MOST and bounds.max_value <= _MOST)
+
+    def _has_32_bits(self, value: Any) -> bool:
+        return self._fits(value) or (isinstance(value, tirx.Cast) and str(value.value.ty.dtype) == _NARROW)
 
     def body(self) -> Any:
         rules = (
@@ -157,6 +166,9 @@ class _Narrower:
         if isinstance(value, tirx.Cast):
             return value.value if str(value.value.ty.dtype) == _NARROW else None
         if isinstance(value, _ARITHMETIC):
+            is_sum = isinstance(value, tirx.Add | tirx.Sub | tirx.Mul)  # right where it fits, whatever its parts are
+            if not is_sum and any(_loads(part) and not self._has_32_bits(part) for part in (value.a, value.b)):
+                return None
             a, b = self._narrow(value.a), self._narrow(value.b)
             counts_up = type(value) in _DIVISIONS and self._counts_up(value)
             kind = _DIVISIONS[type(value)] if counts_up else type(value)

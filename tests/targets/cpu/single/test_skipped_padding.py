@@ -107,3 +107,29 @@ def test_only_zeros_are_padding(fill: float) -> None:
 
     done = skip_padding(func)
     assert len(nodes_of(done.body, tirx.IfThenElse)) == (1 if fill == 0.0 else 0)
+
+
+def test_open_sizes_are_scheduled() -> None:
+    """Whether a tile is padding was asked for numbers, which a size is not: the kernel was left without a schedule."""
+
+    @T.prim_func(s_tir=True)
+    def func(x: T.handle, weights: T.Buffer((3,), "float32"), y: T.handle) -> None:
+        h = T.int64()
+        data, result = T.match_buffer(x, (h,), "float32"), T.match_buffer(y, (h,), "float32")
+        pad = T.sblock_alloc_buffer((h + T.int64(24),), "float32")
+        for i in T.serial(h + T.int64(24)):
+            with T.sblock("pad"):
+                at = T.axis.spatial(h + T.int64(24), i)
+                pad[at] = T.if_then_else(
+                    T.int64(12) <= at and at < h + T.int64(12), data[at - T.int64(12)], T.float32(0)
+                )
+        for i in T.serial(h):
+            with T.sblock("init"):
+                at = T.axis.spatial(h, i)
+                result[at] = T.float32(0)
+        for i, k in T.grid(h, T.int64(3)):
+            with T.sblock("sum"):
+                at, step = T.axis.remap("SR", [i, k])
+                result[at] = result[at] + pad[at + step * T.int64(12)] * weights[step]
+
+    assert skip_padding(func).same_as(func)
