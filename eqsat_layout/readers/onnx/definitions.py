@@ -56,12 +56,17 @@ def _check_node(node: Any, own: Any, newest: Any) -> None:
 
 
 def why_mistyped(op: str, opset: int, names: Sequence[str], dtypes: Mapping[str, str]) -> str:
-    """Which operands of a node, by ``names``, are not of one type where ONNX has one for them, or of none that some
-    version of the op takes; "" where that is so, or not known."""
+    """Which operands of a node, by ``names``, are not of one type where ONNX has one for them, or of none that the op
+    takes; "" where that is not so in this version of the op, or in its newest one, or not known."""
     if not importlib.import_module("onnx").defs.has(op):
         return ""
     own, newest = _definitions(op, opset)
-    roles = own.inputs if len(names) <= own.max_input else newest.inputs
+    fitting = [one for one in (own, newest) if len(names) <= one.max_input]
+    told = [_mistyped(one.inputs, newest.inputs, names, dtypes) for one in fitting]
+    return told[0] if told and all(told) else ""
+
+
+def _mistyped(roles: Sequence[Any], newest: Sequence[Any], names: Sequence[str], dtypes: Mapping[str, str]) -> str:
     first: dict[str, tuple[str, str]] = {}
     for at, name in enumerate(names):
         if name not in dtypes or not roles:
@@ -70,7 +75,7 @@ def why_mistyped(op: str, opset: int, names: Sequence[str], dtypes: Mapping[str,
         other, told = first.setdefault(what.type_str, (name, dtype)) if what.is_homogeneous else (name, dtype)
         if dtype != told:
             return f"its operands {other!r}, {told}, and {name!r}, {dtype}, have to be of one type"
-        taken = {*what.types, *(type_ for one in newest.inputs if one.name == what.name for type_ in one.types)}
+        taken = {*what.types, *(type_ for one in newest if one.name == what.name for type_ in one.types)}
         if f"tensor({_IN_DEFINITIONS.get(dtype, dtype)})" not in taken:
             return f"its operand {name!r} is {dtype}, which it does not take"
     return ""
