@@ -114,7 +114,9 @@ def _rims(model: RuleModel) -> None:
 
 
 def _constants(model: RuleModel) -> None:
-    known = {number: name for name, number in model.values.constants.items()}
+    known: dict[int, str] = {}
+    for name, number in model.values.constants.items():  # by the first, of which the host was asked: zeros are folded
+        known.setdefault(number, name)
     model.add("constants", (), "")
     for _, a in model.ops:
         for i in range(len(a)):
