@@ -92,7 +92,7 @@ def test_sizes_are_floats_where_they_are_divided(scaled: Any) -> None:
         x = torch.randn(rows, 3)
         made, expected = session.run(None, {session.inputs[0].name: x})[0], scaled(x)
         assert str(made.dtype) == str(expected.dtype).removeprefix("torch.")
-        near = 2**-7 if expected.dtype == torch.bfloat16 else 1e-5
+        near = 2**-6 if expected.dtype == torch.bfloat16 else 1e-5  # a bfloat16 is rounded twice
         np.testing.assert_allclose(made.astype("float32"), expected.float(), rtol=near, atol=near)
 
 
