@@ -61,6 +61,15 @@ def unquoted(literal: str) -> str:
     return _ESCAPED.sub(lambda found: _ESCAPES.get(found[1], found[1]), literal[1:-1])
 
 
+def arguments_of(operands: Expr) -> tuple[list[Expr], Expr]:
+    """Those of ``(Arg a (Arg b rest))``, and the rest: ``(End)``, or a variable."""
+    found: list[Expr] = []
+    while isinstance(operands, tuple) and len(operands) == 3 and operands[0] == "Arg":
+        found.append(operands[1])
+        operands = operands[2]
+    return found, operands
+
+
 def variables(expr: Expr) -> dict[str, None]:
     """The variables of an expression or of several, each once, in order. A form's head is none."""
     if isinstance(expr, str):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from eqsat_layout.egraph.expressions import Expr, is_variable, quoted, show, variables
+from eqsat_layout.egraph.expressions import Expr, arguments_of, is_variable, quoted, show, variables
 from eqsat_layout.egraph.rule_forms import REWRITTEN, Rule, rules_of
 from eqsat_layout.egraph.rule_grammar import COMPUTED
 from eqsat_layout.egraph.rules import Command, is_own
@@ -127,7 +127,7 @@ def _why_of_python(facts: Sequence[Expr], body: Sequence[Expr]) -> str:
         call = calls.get(value)
         if call is None:
             return str(value).removesuffix("__")
-        return f"{names.get(call[1], '?')}({', '.join(map(written, _listed(call[2])))})"
+        return f"{names.get(call[1], '?')}({', '.join(map(written, arguments_of(call[2])[0]))})"
 
     kind, first, *rest = facts[-1] if not isinstance(facts[-1], str) else ("", "")
     value = keys.get(first, first)
@@ -135,15 +135,6 @@ def _why_of_python(facts: Sequence[Expr], body: Sequence[Expr]) -> str:
         return _why(facts)
     what = {"default": "with the default of {0}", "attr": "with {0}={1}"}.get(str(kind), "")
     return f"nothing in the program matches {written(value)} {what}".rstrip().format(*(str(r).strip('"') for r in rest))
-
-
-def _listed(operands: Expr) -> list[Expr]:
-    """Those of ``(Arg a (Arg b (End)))``."""
-    found: list[Expr] = []
-    while not isinstance(operands, str) and operands[0] == "Arg":
-        found.append(operands[1])
-        operands = operands[2]
-    return found
 
 
 def _asking(rules: Iterable[Rule], name: str | None) -> str:

@@ -42,6 +42,14 @@ def is_load_of(value: Any, store: Any) -> bool:
     )
 
 
+def added_factors(store: Any) -> list[Any]:
+    """What a statement adds to the element that it stores, or what it multiplies for that; nothing for another one."""
+    value = store.value
+    if not isinstance(value, tirx.Add) or not is_load_of(value.a, store):
+        return []
+    return [value.b.a, value.b.b] if isinstance(value.b, tirx.Mul) else [value.b]
+
+
 def statements_of(func: Any) -> list[Any]:
     """The statements of the root block, in order."""
     body = func.body.block.body

@@ -23,6 +23,11 @@ def is_choice(node: Any) -> bool:
     return is_call(node, "prim.if_then_else")
 
 
+def is_zero(value: Any) -> bool:
+    """The number 0."""
+    return isinstance(value, tirx.FloatImm | tirx.IntImm) and value.value == 0
+
+
 def conjuncts(condition: Any) -> list[Any]:
     """What must all hold for the condition."""
     return [*conjuncts(condition.a), *conjuncts(condition.b)] if isinstance(condition, tirx.And) else [condition]

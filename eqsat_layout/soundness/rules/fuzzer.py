@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from eqsat_layout.egraph.expressions import Expr, is_variable, unquoted
+from eqsat_layout.egraph.expressions import Expr, arguments_of, is_variable, unquoted
 from eqsat_layout.egraph.op_answers import OpAnswers
 from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.egraph.rule_lint import lint
@@ -311,11 +311,9 @@ def _operand_counts(rule: Rule) -> Iterator[tuple[str, int]]:
             continue
         waiting += term
         if term[:1] == ("Op",) and len(term) == 3 and term[1] in names:
-            count, rest = 0, term[2]
-            while isinstance(rest, tuple) and rest[0] == "Arg":
-                count, rest = count + 1, rest[2]
+            operands, rest = arguments_of(term[2])
             if rest == ("End",):
-                yield names[term[1]], count
+                yield names[term[1]], len(operands)
 
 
 def _named_ops(base: RuleBase) -> Iterator[str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat_layout.egraph.expressions import Expr, is_variable, variables
+from eqsat_layout.egraph.expressions import Expr, arguments_of, is_variable, variables
 from eqsat_layout.soundness.rules.bits import WORLDS
 from eqsat_layout.soundness.rules.body_searches import BodySearch
 from eqsat_layout.soundness.rules.fitting_parts import MisfitError
@@ -209,10 +209,7 @@ class Pattern:
 
     def _operands(self, operands: Expr, takes: Sequence[Type]) -> tuple[int, ...]:
         """Operands of these types; those that are terms first, since they leave less choice."""
-        terms: list[Expr] = []
-        while isinstance(operands, tuple) and operands[0] == "Arg":
-            terms.append(operands[1])
-            operands = operands[2]
+        terms, operands = arguments_of(operands)
         chosen: dict[int, int] = {}
         for i in sorted(range(len(terms)), key=lambda i: isinstance(terms[i], str)):
             chosen[i] = self._operand(terms[i], takes[i])
@@ -261,7 +258,5 @@ def _operands_in(term: Expr) -> Iterator[Expr]:
 
 def _length(operands: Expr) -> tuple[int, bool]:
     """How many operands a pattern of a list has at least, and whether these are all."""
-    count = 0
-    while isinstance(operands, tuple) and operands[0] == "Arg":
-        count, operands = count + 1, operands[2]
-    return count, isinstance(operands, tuple)
+    terms, rest = arguments_of(operands)
+    return len(terms), isinstance(rest, tuple)

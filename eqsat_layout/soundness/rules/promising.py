@@ -18,7 +18,7 @@ import tvm_ffi
 from tvm import relax
 
 from eqsat_layout.egraph.attribute_text import read_attributes, shown
-from eqsat_layout.egraph.expressions import Expr, is_variable, literal_sort, unquoted
+from eqsat_layout.egraph.expressions import Expr, arguments_of, is_variable, literal_sort, unquoted
 from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.errors import ILL_TYPED, Refused
 from eqsat_layout.graph.graph import TensorType
@@ -120,10 +120,8 @@ class Promise:
             return variables[term]
         if term[0] != "Make" or literal_sort(str(term[1])) != "String":
             raise _UnknownError
-        name, operands, rest = unquoted(str(term[1])), [], term[3]
-        while isinstance(rest, tuple) and rest[0] == "Arg":
-            operands.append(self._made(rest[1], told, variables))
-            rest = rest[2]
+        name, (terms, rest) = unquoted(str(term[1])), arguments_of(term[3])
+        operands = [self._made(one, told, variables) for one in terms]
         if not isinstance(rest, tuple):
             raise _UnknownError
         attributes = read_attributes(_text(term[2], told))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from eqsat_layout.egraph.expressions import Expr
+from eqsat_layout.egraph.expressions import Expr, arguments_of
 from eqsat_layout.soundness.rules.body_searches import BodySearch
 
 
@@ -90,11 +90,8 @@ class TermTypes:
         if term[0] == "at":
             self.applied.append(AppliedTerm(str(term[1]), (self._node(term[2]),), "", node))
         elif term[0] == "Op":
-            operands, rest = [], term[2]
-            while isinstance(rest, tuple) and rest[0] == "Arg":
-                operands.append(self._node(rest[1]))
-                rest = rest[2]
+            operands, rest = arguments_of(term[2])
             name = rest if isinstance(rest, str) else ""
-            self.applied.append(AppliedTerm(str(term[1]), tuple(operands), name, node))
+            self.applied.append(AppliedTerm(str(term[1]), tuple(map(self._node, operands)), name, node))
         elif term[0] == "Get":
             self.gets.append((term[1], self._node(term[2]), node))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from eqsat_layout.egraph.expressions import Expr, literal_sort, show, variables
+from eqsat_layout.egraph.expressions import Expr, arguments_of, literal_sort, show, variables
 from eqsat_layout.soundness.rules.meanings import expanded, free_variables, sorts_in
 from eqsat_layout.soundness.rules.rule_base import RuleBase
 from eqsat_layout.soundness.rules.values import IllTypedError, Values, pick
@@ -240,11 +240,7 @@ def _calls_in(formula: Expr, made: Expr = "") -> Iterator[tuple[Expr, Expr, list
         return  # true of what means nothing, or of another variable of that name
     form = expanded(formula)
     if form[0] == "Op" and len(form) == 3:
-        operands, rest = [], form[2]
-        while isinstance(rest, tuple) and rest[0] == "Arg" and len(rest) == 3:
-            operands.append(rest[1])
-            rest = rest[2]
-        yield made, form[1], operands
+        yield made, form[1], arguments_of(form[2])[0]
     for part in form[1:]:
         others = [other for other in form[1:] if isinstance(other, str)] if form[0] == "=" else []
         yield from _calls_in(part, others[0] if others else "")

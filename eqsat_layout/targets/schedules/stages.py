@@ -22,7 +22,7 @@ from eqsat_layout.targets.schedules import lookups
 from eqsat_layout.targets.schedules.accesses import StageAccess, StageAxis, as_int, depends_on, moved_by
 from eqsat_layout.targets.schedules.block_facts import facts_of, is_one_to_one
 from eqsat_layout.targets.schedules.conditions import change_of
-from eqsat_layout.tir.structural import items_of, nodes_of, structural_map
+from eqsat_layout.tir.structural import changed_block, items_of, nodes_of, structural_map
 
 ROOT = "root"
 """The name that TVM gives to the block around all others."""
@@ -271,15 +271,11 @@ def _with_own_names(body: Any) -> Any:
         if name in taken:
             name = next(new for n in itertools.count(1) if (new := f"{name}_{n}") not in {*taken, *names})
         taken.add(name)
-        return _changed(block, name, block.body)
+        return changed_block(block, name_hint=name)
 
-    root = _changed(body.block, ROOT, structural_map(body.block.body, (s_tir.SBlock, renamed)))
+    inside = structural_map(body.block.body, (s_tir.SBlock, renamed))
+    root = changed_block(body.block, name_hint=ROOT, body=inside)
     return s_tir.SBlockRealize(body.iter_values, body.predicate, root)
-
-
-def _changed(block: Any, name: str, body: Any) -> Any:
-    parts = (block.iter_vars, block.reads, block.writes, name, body, block.init)
-    return s_tir.SBlock(*parts, block.alloc_buffers, block.match_buffers, block.annotations)
 
 
 def _with_simple_indices(block: Any) -> Any:

@@ -16,9 +16,9 @@ from typing import Any, Final, TypeAlias
 
 from tvm import ir, s_tir, sym, tirx
 
-from eqsat_layout.tir.blocks import is_load_of
-from eqsat_layout.tir.intrinsics import conjuncts, is_choice
-from eqsat_layout.tir.structural import changed_loop, nodes_of, structural_map, substitute
+from eqsat_layout.tir.blocks import added_factors
+from eqsat_layout.tir.intrinsics import conjuncts, is_choice, is_zero
+from eqsat_layout.tir.structural import changed_loop, mapped_body, nodes_of, substitute
 
 _LEAST: Final = 0.1
 """Share of the steps to be left out, below which branches cost as much (a small kernel of 3 % took 7 % longer)."""
@@ -42,7 +42,7 @@ def skip_padding(func: Any) -> Any:
         condition = conditions.get(loop.loop_var)
         return loop if condition is None else changed_loop(loop, body=tirx.IfThenElse(condition, loop.body, None))
 
-    return func.with_body(structural_map(func.body, (tirx.For, on_loop))) if conditions else func
+    return mapped_body(func, (tirx.For, on_loop)) if conditions else func
 
 
 def _insides(func: Any) -> dict[Any, Inside]:
@@ -64,7 +64,7 @@ def _inside(first: Any, copy: Any = None) -> Inside | None:
 def _inside_of_choice(block: Any) -> Inside | None:
     """Of a stage that chooses between an element and zero."""
     axes, store = [axis.var for axis in block.iter_vars], block.body
-    is_pad = is_choice(store.value) and _is_zero(store.value.args[2])
+    is_pad = is_choice(store.value) and is_zero(store.value.args[2])
     if not is_pad or len(axes) != len(store.indices) or not all(map(ir.Var.same_as, store.indices, axes)):
         return None
     return axes, [part for part in conjuncts(store.value.args[0]) if _is_bound(part)]
@@ -72,7 +72,7 @@ def _inside_of_choice(block: Any) -> Inside | None:
 
 def _inside_of_copy(fill: Any, copy: Any) -> Inside | None:
     """Of a stage that fills with zeros, and one that copies into the middle."""
-    if not _is_zero(fill.body.value):
+    if not is_zero(fill.body.value):
         return None
     indices, extents = copy.body.indices, {axis.var: axis.dom.extent for axis in copy.iter_vars}
     axes = [tirx.Var(f"at{number}", str(index.ty.dtype)) for number, index in enumerate(indices)]
@@ -84,10 +84,6 @@ def _inside_of_copy(fill: Any, copy: Any) -> Inside | None:
         first = sym.Analyzer().simplify(index - own[0])
         parts += [first <= at, at < first + extents[own[0]]]
     return axes, parts
-
-
-def _is_zero(value: Any) -> bool:
-    return isinstance(value, tirx.FloatImm | tirx.IntImm) and value.value == 0
 
 
 def _is_bound(part: Any) -> bool:
@@ -127,10 +123,7 @@ def _factors(block: Any) -> list[Any]:
     """What a block loads to add it, or its product with something else, to what it stores."""
     if block.init is not None or not isinstance(block.body, tirx.BufferStore):
         return []
-    value = block.body.value
-    if not isinstance(value, tirx.Add) or not is_load_of(value.a, block.body):
-        return []
-    factors = [value.b.a, value.b.b] if isinstance(value.b, tirx.Mul) else [value.b]
+    factors = added_factors(block.body)
     loads = [factor.value if isinstance(factor, tirx.Cast) else factor for factor in factors]
     return [load for load in loads if isinstance(load, ir.TensorLoad)]
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from tvm import ir, s_tir, tirx
 
-from eqsat_layout.tir.blocks import is_load_of
-from eqsat_layout.tir.intrinsics import conjuncts, is_choice
+from eqsat_layout.tir.blocks import added_factors
+from eqsat_layout.tir.intrinsics import conjuncts, is_choice, is_zero
 from eqsat_layout.tir.structural import changed_block, mapped_body, nodes_of
 
 
@@ -47,11 +47,8 @@ def _skipping(
     store: Any, uses: Mapping[Any, AbstractSet[Any]], lanes: AbstractSet[Any], depth: Mapping[Any, int]
 ) -> Any:
     """The statement; ``None`` for one of another kind. ``uses``: the loops that each axis of the block depends on."""
-    value = store.value
-    if not isinstance(value, tirx.Add) or not is_load_of(value.a, store):
-        return None
-    factors = [value.b.a, value.b.b] if isinstance(value.b, tirx.Mul) else [value.b]
-    chosen = next((factor for factor in factors if _is_zero_or_other(factor)), None)
+    factors = added_factors(store)
+    chosen = next((factor for factor in factors if is_choice(factor) and is_zero(factor.args[2])), None)
     if chosen is None:
         return None
     condition, element, zero = chosen.args
@@ -66,14 +63,7 @@ def _skipping(
     element = tirx.if_then_else(tirx.all(*inside), element, zero) if inside else element
     added = [element if factor is chosen else factor for factor in factors]
     more = tirx.Mul(*added) if added[1:] else added[0]
-    body: Any = tirx.BufferStore(store.buffer, tirx.Add(value.a, more), store.indices)
+    body: Any = tirx.BufferStore(store.buffer, tirx.Add(store.value.a, more), store.indices)
     for _, parts in sorted(outside.items(), key=lambda own: -max((depth[var] for var in own[0]), default=0)):
         body = tirx.IfThenElse(tirx.all(*parts), body, None)  # that of the outermost loops is outermost
     return body
-
-
-def _is_zero_or_other(factor: Any) -> bool:
-    if not is_choice(factor):
-        return False
-    otherwise = factor.args[2]
-    return isinstance(otherwise, tirx.FloatImm | tirx.IntImm) and otherwise.value == 0
