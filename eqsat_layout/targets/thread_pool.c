@@ -39,6 +39,16 @@ static pthread_mutex_t launching = PTHREAD_MUTEX_INITIALIZER, sleeping = PTHREAD
 static pthread_cond_t woken = PTHREAD_COND_INITIALIZER;
 static _Thread_local int is_working;
 
+/* How floats are rounded, and whether tiny ones are 0: for pieces as for the thread that begins the loop. */
+#if defined(__x86_64__)
+static unsigned control;
+static inline void remember_control(void) { control = __builtin_ia32_stmxcsr(); }
+static inline void take_control(void) { __builtin_ia32_ldmxcsr(control); }
+#else
+static inline void remember_control(void) {}
+static inline void take_control(void) {}
+#endif
+
 static inline void pause_briefly(void) {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -78,7 +88,10 @@ static void* run(void* own) {
   for (unsigned seen = 0;;) {
     seen = next_loop(seen);
     atomic_fetch_add(&inside, 1); /* before the look: who ends a loop waits for those inside after it */
-    if (atomic_load(&epoch) == seen && work((int)(intptr_t)own)) atomic_store(&failed, 1);
+    if (atomic_load(&epoch) == seen) {
+      take_control();
+      if (work((int)(intptr_t)own)) atomic_store(&failed, 1);
+    }
     atomic_fetch_sub(&inside, 1);
   }
   return 0;
@@ -117,6 +130,7 @@ __attribute__((visibility("default"))) int eqsat_layout_launch(Lambda own, void*
   start();
   lambda = own;
   closure = data;
+  remember_control();
   environment.num_task = tasks > 0 ? tasks : threads * PIECES;
   for (int i = 0; i < threads; ++i) {
     atomic_store_explicit(&shares[i].next, (int)((int64_t)environment.num_task * i / threads), memory_order_relaxed);

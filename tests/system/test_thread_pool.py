@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import platform
 import subprocess
 import sys
 import threading
@@ -136,3 +137,26 @@ assert os.waitpid(child, 0)[1] == 0 and right()
 """
     own = os.environ | {"PYTHONPATH": str(ROOT), "TVM_NUM_THREADS": "3"}
     subprocess.run([sys.executable, "-c", code], env=own, check=True, timeout=120)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the register is of x86")
+def test_pieces_have_the_floating_point_control_of_who_begins_the_loop(pool: Any) -> None:
+    """Results too small for a normal number were 0 in the caller's pieces only."""
+    math = ctypes.CDLL(None)
+    default, upward = math.fegetround(), 0x800
+    one, little = 1.0, 2.0**-60
+    are_upward: dict[int, bool] = {}
+    both = threading.Barrier(2)
+
+    def task(i: int, _: int) -> int:
+        both.wait(20)
+        are_upward[threading.get_ident()] = one + little > one
+        return 0
+
+    assert begun(pool, lambda i, n: 0) == 0  # threads begin as who starts them
+    math.fesetround(upward)
+    try:
+        assert begun(pool, task, 2) == 0
+    finally:
+        math.fesetround(default)
+    assert list(are_upward.values()) == [True, True]

@@ -28,6 +28,7 @@ from eqsat_layout.passes.unique_lets import with_unique_lets
 from eqsat_layout.targets.cpu.booleans import compare_booleans, store_booleans_as_bytes
 from eqsat_layout.targets.cpu.cut_loops import cut_at_conditions
 from eqsat_layout.targets.cpu.dot_products import lower_byte_products
+from eqsat_layout.targets.cpu.flushed_denormals import flush_denormals
 from eqsat_layout.targets.cpu.long_values import keep_long_values
 from eqsat_layout.targets.cpu.remainder_loops import split_remainder_loops
 from eqsat_layout.targets.cpu.short_loops import unroll_short_bfloat16_stores
@@ -98,6 +99,7 @@ def _passes() -> list[Any]:
         with_let_values(tirx.transform.FP8ComputeLegalize()),
         round_by_arithmetic(),
         tirx.transform.VerifyMemory(),
+        flush_denormals(),
         tirx.transform.MakePackedAPI(),
         guard_divisions_by_sizes(),  # of the buffers that it checks
         any_address(),  # of operands that come from outside
