@@ -32,7 +32,8 @@ LIMIT_VARIABLE: Final = "EQSAT_LAYOUT_CACHE_MEGABYTES"
 _LIMIT: Final = 4096
 _FOLDER: Final = "built.v1"
 _DIGEST: Final = 32
-"""Bytes of the SHA-256 of the contents, in front of them: a torn or edited file is no artefact."""
+"""Bytes of a SHA-256 in front of the contents, of these and of their key: no artefact is a torn or edited file, or one
+under the name of another."""
 
 _PIECE: Final = 16 << 20
 
@@ -66,13 +67,13 @@ class ArtefactStore:
             return None
         path = self._path(key)
         try:
-            with path.open("rb") as file:
+            with open(path, "rb", opener=_at_once) as file:
                 if not is_own_file(file.fileno()):
                     return None
                 data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
         except (OSError, ValueError):  # an empty file can't be mapped
             return None
-        if digest_of([data[ALIGNMENT:]]) != data[:_DIGEST]:
+        if _seal(key, digest_of([data[ALIGNMENT:]])) != data[:_DIGEST]:
             with suppress(OSError):
                 path.unlink()
             return None
@@ -95,7 +96,7 @@ class ArtefactStore:
                     with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as written:
                         digest = digest_of([memoryview(written)[ALIGNMENT:]], in_threads=False)  # maybe at exit
                     file.seek(0)
-                    file.write(digest)
+                    file.write(_seal(key, digest))
                 os.replace(name, path)
             except OSError:
                 os.unlink(name)
@@ -107,7 +108,10 @@ class ArtefactStore:
         if digest is None:
             return None
         try:
-            with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            with (
+                open(path, "rb", opener=_at_once) as file,
+                mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
+            ):
                 is_whole = is_own_file(file.fileno()) and digest_of([memoryview(data)]) == bytes(digest)
             os.utime(path)
         except (OSError, ValueError):
@@ -183,6 +187,15 @@ def digest_of(buffers: Iterable[memoryview], *, in_threads: bool = True) -> byte
         return _digest(b"".join(map(_digest, pieces)))
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
         return _digest(b"".join(threads.map(_digest, pieces)))
+
+
+def _seal(key: str, digest: bytes) -> bytes:
+    return _digest(digest + key.encode())
+
+
+def _at_once(path: str, flags: int) -> int:
+    """Opens a pipe, too, which is told from a file then: nobody writes to it."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _digest(piece: bytes | memoryview) -> bytes:

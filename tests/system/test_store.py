@@ -32,6 +32,28 @@ def test_a_damaged_file_is_no_artefact(tmp_path: Path, damage: bytes) -> None:
     assert store.get("a") == b"contents"
 
 
+def test_an_artefact_under_the_name_of_another_is_none(tmp_path: Path) -> None:
+    """A library was read as the description of a program, where files of the cache had been mixed up."""
+    store = ArtefactStore(tmp_path, 1 << 20)
+    for key in "ab":
+        store.put(key, [key.encode()])
+    first, second = (p for p in tmp_path.rglob("*") if p.is_file())
+    first.write_bytes(second.read_bytes())
+    assert [store.get("a"), store.get("b")].count(None) == 1
+
+
+def test_nobody_waits_for_a_pipe_in_the_store(tmp_path: Path) -> None:
+    contents, library = ArtefactStore(tmp_path / "contents", 1 << 20), ArtefactStore(tmp_path / "library", 1 << 20)
+    contents.put("a", [b"contents"])
+    library.put_file("a", ".so", lambda path: path.write_bytes(b"code") and None)
+    (own,) = (p for p in contents.folder.rglob("*") if p.is_file())
+    for path in (own, *library.folder.rglob("*.so")):
+        path.unlink()
+        os.mkfifo(path)
+    assert contents.get("a") is None
+    assert library.file("a", ".so") is None
+
+
 def test_what_was_used_longest_ago_goes_first(tmp_path: Path) -> None:
     store = ArtefactStore(tmp_path, 4096)
     for number in range(8):

@@ -68,7 +68,7 @@ def survives_simplification(value: Any) -> bool:
     expression = _over_variables(value)
     try:
         simplified = tvm.sym.Analyzer().simplify(expression)
-    except tvm.error.InternalError:  # it divides by 0, as it sees
+    except (tvm.error.InternalError, ValueError):  # it divides by 0, as it sees; a number leaves its type
         return False
     if tvm_ffi.structural_equal(expression, simplified):
         return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ from targets.device_cases import RECURRENCE, SIZE, conv, nn
 from targets.opencl.running import check, compiled, context
 from tvm.relax import op
 
-from eqsat_layout.errors import EqsatError, InputError
+from eqsat_layout.errors import EqsatError, InputError, TargetError
 from eqsat_layout.targets.gpu.host.plan import HostPlan
+from eqsat_layout.targets.gpu.host.plan_checks import check_plan
 from eqsat_layout.targets.gpu.host.sizes import value_of
 from eqsat_layout.targets.opencl.host.executable import OpenClProgram
 
@@ -70,7 +72,43 @@ def test_a_plan_with_a_number_of_nothing_is_none(made: OpenClProgram, number: An
     data = made.plan.to_data()
     data["values"][0]["memory"] = number
     with pytest.raises(ValueError, match="there is no memory"):
-        HostPlan.from_data(json.loads(json.dumps(data)))
+        check_plan(HostPlan.from_data(json.loads(json.dumps(data))), made.sources)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "says"),
+    [
+        (("memories", 0, "bytes"), 4, "larger than its memory of 4 bytes"),
+        (("memories", 0, "bytes"), 64.5, "64.5 is no size"),
+        (("values", 0, "shape"), [-1, 4], "-1 is no size"),
+        (("values", 0, "dtype"), "object", "no tensors of 'object'"),
+        (("launches", 0, "groups"), ["n", 1, 1], "'n' is no size"),
+        (("launches", 0, "groups"), [["pow", 9, 9], 1, 1], "is no size"),
+        (("launches", 0, "groups"), [1 << 40, 1, 1], "more than 2\\^32 threads"),
+        (("launches", 0, "kernel"), "printf", "no kernel 'printf'"),
+    ],
+)
+def test_a_plan_that_can_not_be_run_is_refused(made: OpenClProgram, place: Any, value: Any, says: str) -> None:
+    """The device's library had other words for it, Python had, or PoCL ended the process."""
+    data = json.loads(json.dumps(made.plan.to_data()))
+    main = next(one for one in data["functions"] if one["name"] == "main")
+    given = main["inputs"][0]
+    tables = {
+        "memories": data["memories"][data["values"][given]["memory"] :],
+        "values": data["values"][given:],
+        "launches": main["launches"],
+    }
+    table, number, key = place
+    tables[table][number][key] = value
+    with pytest.raises(ValueError, match=says):
+        check_plan(HostPlan.from_data(data), made.sources)
+
+
+def test_memory_that_a_device_does_not_have_is_an_error_of_ours(made: OpenClProgram) -> None:
+    memories = tuple(replace(memory, bytes=1 << 60, image=None, constant=None) for memory in made.plan.memories)
+    run = replace(made, plan=replace(made.plan, memories=memories)).on(context())
+    with pytest.raises(TargetError, match="a buffer of 1152921504606846976 bytes is refused by the device"):
+        run(np.zeros(SIZE, "float32"))
 
 
 def test_a_wrong_input_is_named(made: OpenClProgram) -> None:

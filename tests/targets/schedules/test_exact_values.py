@@ -93,6 +93,13 @@ def test_what_survives() -> None:
     assert survives_simplification(tirx.Cast("float32", tirx.Var("i", "int64") * 2 // 2))
 
 
+def test_constants_whose_product_leaves_their_type_are_not_simplified() -> None:
+    """The steps of a random generator or a hash were an error of TVM's about a literal that is out of range."""
+    n, long = load("int32"), load("int64")
+    assert not survives_simplification((n + 12345) * 1103515245)
+    assert not survives_simplification((long + 7) * tirx.IntImm("int64", 6364136223846793005))
+
+
 def test_hidden_arithmetic_is_revealed_as_it_was() -> None:
     buffer, i = tirx.decl_buffer((4,), "float32", "y"), tirx.Var("i", "int64")
     value = tirx.Sub(load("float32"), load("float32"))

@@ -18,6 +18,7 @@ from eqsat_layout.errors import EqsatError
 from eqsat_layout.system.readable import read_bytes
 from eqsat_layout.targets.gpu.host.files import Piece, parts_of, read_parts, said_to_be
 from eqsat_layout.targets.gpu.host.plan import HostPlan
+from eqsat_layout.targets.gpu.host.plan_checks import check_plan
 from eqsat_layout.targets.gpu.host.runner import Runner
 
 _KIND: Final = "eqsat_layout program for "
@@ -73,8 +74,9 @@ class DeviceProgram(ABC):
         said, plan, constants = read_parts(_KIND + cls.kind, data)
         try:
             sources = {str(name): str(text) for name, text in said["sources"].items()}
+            check_plan(plan, sources)
             return cls.of(said, sources, plan, constants)
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
             raise EqsatError(f"this is no {_KIND}{cls.kind}: {error}") from error
 
     def save(self, path: str | os.PathLike[str]) -> None:

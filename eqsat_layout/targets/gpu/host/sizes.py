@@ -7,7 +7,7 @@ values. What is true is 1, what is not is 0. Nothing here needs TVM: programs ru
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 Size = Any
@@ -56,6 +56,14 @@ def value_of(size: Size, symbols: Mapping[str, int]) -> int:
         return symbols[size]
     name, a, b = size
     return _OPERATIONS[name](value_of(a, symbols), value_of(b, symbols))
+
+
+def is_size(size: Any, symbols: Collection[str]) -> bool:
+    """Whether it is a size of these symbols."""
+    if isinstance(size, list | tuple) and len(size) == 3:
+        name, *operands = size
+        return isinstance(name, str) and name in _OPERATIONS and all(is_size(one, symbols) for one in operands)
+    return type(size) is int or (isinstance(size, str) and size in symbols)
 
 
 def symbols_in(size: Size) -> set[str]:

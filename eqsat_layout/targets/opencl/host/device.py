@@ -42,7 +42,15 @@ class OpenClDevice(Runner):
     def launch(self, started: Started) -> None:
         """One ND range."""
         wide = [group * item for group, item in zip(started.groups, started.items, strict=True)]
-        self._kernels[started.kernel](self._queue, wide, list(started.items), *started.arguments)
+        kernel = self._kernels[started.kernel]
+        if kernel.num_args != len(started.arguments):
+            raise TargetError(
+                f"kernel {started.kernel} takes {kernel.num_args} arguments, not {len(started.arguments)}"
+            )
+        try:
+            kernel(self._queue, wide, list(started.items), *started.arguments)
+        except self._cl.Error as error:
+            raise TargetError(f"kernel {started.kernel} is refused by the device: {error}") from error
 
     def finish(self) -> None:
         """Waits for the queue."""
@@ -50,6 +58,15 @@ class OpenClDevice(Runner):
 
     def allocated(self, memory: Allocation, symbols: Symbols) -> Any:
         """A buffer, or an array of images."""
+        try:
+            return self._allocated(memory, symbols)
+        except self._cl.Error as error:
+            what = "a buffer" if memory.image is None else "an image"
+            raise TargetError(
+                f"{what} of {value_of(memory.bytes, symbols)} bytes is refused by the device: {error}"
+            ) from error
+
+    def _allocated(self, memory: Allocation, symbols: Symbols) -> Any:
         flags = self._cl.mem_flags.READ_WRITE
         if memory.image is None:
             return self._cl.Buffer(self._context, flags, max(1, value_of(memory.bytes, symbols)))
