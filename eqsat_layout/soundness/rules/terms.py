@@ -14,7 +14,10 @@ from typing import Any
 from eqsat_layout.egraph.expressions import Expr, arguments_of, literal_sort, show, variables
 from eqsat_layout.soundness.rules.meanings import expanded, free_variables, sorts_in
 from eqsat_layout.soundness.rules.rule_base import RuleBase
-from eqsat_layout.soundness.rules.values import IllTypedError, Values, pick
+from eqsat_layout.soundness.rules.values import IllTypedError, NotMadeError, Values, pick
+
+_LOOKED_AT = 20_000
+"""Values looked at for ``some`` in one model, a second or two: what is then begun to be looked for is not decided."""
 
 
 class MeaninglessError(Exception):
@@ -28,6 +31,7 @@ class TermEvaluator:
         self.values, self.base = values, base
         self._free: dict[str, dict[str, str]] = {}
         self._wanted: dict[Expr, tuple[dict[str, str], list[Expr]]] = {}
+        self._looked_at = 0
         v = values
         self._terms: dict[str, Callable[..., Any]] = {
             "Op": v.op,
@@ -119,6 +123,8 @@ class TermEvaluator:
             return False
 
     def _some(self, formula: tuple[Expr, ...], scope: Mapping[str, Any]) -> bool:
+        if self._looked_at > _LOOKED_AT:
+            raise NotMadeError(f"what {show(formula)} says is looked for no longer in a model where it took so long")
         if formula not in self._wanted:
             self._wanted[formula] = _sought(formula, self.base)
         was_trying, self.values.is_trying = self.values.is_trying, True
@@ -133,6 +139,7 @@ class TermEvaluator:
         One after the other, and each test as soon as it has its names: few ops are called as a formula says, and what
         all of them make of all tensors is too much to be tried.
         """
+        self._looked_at += 1
         open_tests = [[name for name in variables(test) if name in names] for test in tests]
         if not all(self.holds(test, scope) for test, left in zip(tests, open_tests, strict=True) if not left):
             return False

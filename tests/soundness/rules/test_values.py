@@ -5,6 +5,7 @@ from __future__ import annotations
 from unittest.mock import MagicMock
 
 import numpy as np
+import pytest
 from programs import program
 from tvm.relax import op
 
@@ -15,11 +16,12 @@ from eqsat_layout.egraph.op_answers import OpAnswers
 from eqsat_layout.egraph.rules import rule_files
 from eqsat_layout.graph.importer import import_module
 from eqsat_layout.maps import Format, IndexMap
+from eqsat_layout.soundness.rules import terms
 from eqsat_layout.soundness.rules.made_ops import MadeOps
 from eqsat_layout.soundness.rules.rule_base import read_rule_base
 from eqsat_layout.soundness.rules.stored import lay
 from eqsat_layout.soundness.rules.terms import TermEvaluator
-from eqsat_layout.soundness.rules.values import Values
+from eqsat_layout.soundness.rules.values import NotMadeError, Values
 
 
 def test_formats_of_operands_are_no_formats_of_a_tuple() -> None:
@@ -73,3 +75,15 @@ def test_some_op_may_be_one_that_no_term_of_the_model_has() -> None:
     for name, holds in (("relax.maximum", True), ("relax.add", False)):
         (formula,) = parse(f'(some k (some v (some w (and (= x (Op k (Arg v (Arg w (End))))) (named k "{name}")))))')
         assert [evaluator.holds(formula, {"x": one}) for one in (x, y)] == [holds, holds]
+
+
+def test_what_some_says_is_not_looked_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three ``some`` over one another took 34 s where they were true of other tensors than the model's terms have."""
+    values = Values(Names(), {}, {"turn": IndexMap.permutation((2, 2), (1, 0))}, MadeOps(MagicMock(), {}, {}))
+    drawn = [values.intern(np.full((1, 2, 2), n, "float32"), ("Param", str(n))) for n in range(5)]
+    evaluator = TermEvaluator(values, read_rule_base(rule_files()))
+    (formula,) = parse('(some k (some w (and (= x (at k w)) (named k "view"))))')
+    assert evaluator.holds(formula, {"x": drawn[1]})
+    monkeypatch.setattr(terms, "_LOOKED_AT", 3)
+    with pytest.raises(NotMadeError, match="no longer"):
+        evaluator.holds(formula, {"x": drawn[3]})
