@@ -17,15 +17,18 @@ test: $(VENV) ## run the tests
 test-long: $(VENV) ## run the tests with all cases and three times as many examples of what is built for each
 	EQSAT_LAYOUT_LONG_TESTS=1 $(BIN)/python -m pytest
 
-audit: $(VENV) ## run attacks, damaged files, wrong rules and ten minutes of each fuzzer
-	$(BIN)/python -m pytest -q tests/attacks tests/soundness
-	$(BIN)/python -m bench.soundness.bad_rules
-	$(BIN)/python -m bench.soundness.mutated_files
-	$(BIN)/eqsat-layout fuzz --seconds 600
-	$(BIN)/eqsat-layout fuzz-programs --seconds 600
-	$(BIN)/eqsat-layout fuzz-programs --exact --seconds 600
-	$(BIN)/eqsat-layout fuzz-programs --target llvm --seconds 600
-	$(BIN)/eqsat-layout fuzz-programs --guarded --seconds 600
+SECONDS_EACH ?= 600
+audit: $(VENV) ## run attacks, damaged files, wrong rules and ten minutes of each fuzzer; say at the end what failed
+	@failed=; for step in "python -m pytest -q tests/attacks tests/soundness" \
+	  "python -m bench.soundness.bad_rules" \
+	  "python -m bench.soundness.mutated_files" \
+	  "eqsat-layout fuzz --seconds $(SECONDS_EACH)" \
+	  "eqsat-layout fuzz-programs --seconds $(SECONDS_EACH)" \
+	  "eqsat-layout fuzz-programs --exact --seconds $(SECONDS_EACH)" \
+	  "eqsat-layout fuzz-programs --target llvm --seconds $(SECONDS_EACH)" \
+	  "eqsat-layout fuzz-programs --guarded --seconds $(SECONDS_EACH)"; \
+	do echo "audit: $$step"; $(BIN)/$$step || failed="$$failed; $$step"; done; \
+	if [ -n "$$failed" ]; then echo "audit: FAILED$$failed"; exit 1; else echo "audit: nothing found"; fi
 
 lint: $(VENV) ## ruff and mypy
 	$(BIN)/ruff check

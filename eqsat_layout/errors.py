@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Final
@@ -13,8 +14,20 @@ For calls into TVM alone: among our own code it would hide faults.
 """
 
 
+_ENDLESS: Final = re.compile(r"\S{400,}")
+"""A word as no message has one, but in what was given: a file where its name was meant."""
+_SHOWN: Final = 100
+
+
 class EqsatError(Exception):
-    """Base of every error that this package raises on purpose."""
+    """Base of every error that this package raises on purpose. Of endless words its message shows the beginning."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*(_ENDLESS.sub(_beginning, arg) if isinstance(arg, str) else arg for arg in args))
+
+
+def _beginning(word: re.Match[str]) -> str:
+    return f"{word[0][:_SHOWN]}... ({len(word[0]):,} characters)"
 
 
 class LayoutError(EqsatError, ValueError):

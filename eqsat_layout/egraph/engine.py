@@ -15,7 +15,7 @@ from tempfile import NamedTemporaryFile, gettempdir
 from typing import Any, Final, Literal
 
 from eqsat_layout.egraph.bindings import extension, is_left_behind
-from eqsat_layout.egraph.limits import Budget, Stop, rehearse, used_megabytes
+from eqsat_layout.egraph.limits import Budget, Stop, rehearsed, used_megabytes
 from eqsat_layout.egraph.owned import OwnedEGraph
 from eqsat_layout.egraph.rule_forms import rules_of, text_with_name
 from eqsat_layout.egraph.rules import Command, is_own
@@ -155,22 +155,22 @@ class Engine:
         while True:
             text = f"(run {ruleset} {steps})"
             command = self._egraph.parse_program(text)
-            died = self._rehearsed(command, budget, 1 if steps == 1 else _SHARE) if budget.is_guarded else None
-            if died and steps > 1:
+            would = self._rehearsed(command, budget, 1 if steps == 1 else _SHARE) if budget.is_guarded else None
+            if would and steps > 1:
                 steps = 1
                 continue
-            if died:
-                return Stop(ruleset, f"{died}, which a single step would take", self.at_work)
+            if would:
+                return Stop(ruleset, f"{would}, which a single step would take", self.at_work)
             ran = self._ran(command)
             self.history.append((_RUN, text))
             report = ran[0].report
-            self._last = _matches(report.iterations[-1:])
+            self._last, found = _matches(report.iterations[-1:]), _matches(report.iterations)
             self._recent[-1].update(self._last)
-            self.matches += _matches(report.iterations)
+            self.matches += found
             if not report.updated or len(report.iterations) < steps:
                 return "done"
             before, nodes, taken = nodes, self.size(), taken + steps
-            exceeded = budget.exceeded(nodes, steps)
+            exceeded = budget.exceeded(nodes, steps, found.total())
             if exceeded is not None:
                 return Stop(ruleset, exceeded, self.at_work)
             if budget.is_guarded and taken >= _PATIENCE:
@@ -189,7 +189,15 @@ class Engine:
         return tuple(sorted(found, key=lambda name: (-found[name], name)))
 
     def _rehearsed(self, command: Any, budget: Budget, share: float) -> str | None:
-        return rehearse(lambda: self._egraph.run_program(*command), budget, share)
+        """The limit that the command would hit, in words."""
+        ran: list[Any] = []
+        hit, matches = rehearsed(
+            lambda: ran.extend(self._egraph.run_program(*command)),
+            lambda: _matches(ran[0].report.iterations).total(),
+            budget,
+            share,
+        )
+        return hit or budget.exceeded_by(matches or 0)
 
     def holds(self, facts: str) -> bool:
         """Whether something in the e-graph matches all of these facts."""

@@ -1,6 +1,6 @@
 """Limits on saturation, for rules that would go on for ever.
 
-In: what the user allows. Out: :class:`Budget`, which is asked between slices of a run, and :func:`rehearse`, which
+In: what the user allows. Out: :class:`Budget`, which is asked between slices of a run, and :func:`rehearsed`, which
 finds out in a child process whether a slice comes to an end at all.
 """
 
@@ -27,6 +27,10 @@ _NODES, _NODES_EACH = 50_000, 500
 _STEPS, _STEPS_EACH = 1_000, 10
 """A fact that goes through the whole program takes a few steps for an op and for an operand."""
 
+_MATCHES_OF_A_NODE: Final = 20
+"""A rule whose facts have nothing to do with one another matches as often as they are, multiplied: what it finds may be
+few nodes, and takes minutes."""
+
 _SECONDS_OF_USER_RULES: Final = 60.0
 _MEGABYTES_OF_USER_RULES, _KILOBYTES_OF_A_NODE = 1024, 4
 """More than the nodes that are allowed take: where a single step would fill it (text that is doubled), that is known
@@ -42,16 +46,17 @@ class Limits:
     """How far the rules may go in each phase of each region; where one is hit, what was found until then is used.
 
     ``rounds`` of questions and answers. ``steps``: applications of all rules at once, default 1 000 and 10 more for
-    each op and operand. ``nodes``: new e-nodes and facts, default 50 000 and 500 more for each. ``seconds``: default
-    none, but 60 with rules of the user's. ``megabytes``: new memory, default half of what is free, and with rules of
-    the user's at most 1 024 and 4 for each thousand of ``nodes``. The first three are the same on every machine and in
-    every run. With rules of the user's a child process tries each slice first, so that even one step that would never
-    come back is stopped.
+    each op and operand. ``nodes``: new e-nodes and facts, default 50 000 and 500 more for each. ``matches`` of all
+    rules: default 20 for each of ``nodes``, at least of those by default. ``seconds``: default none, but 60 with rules
+    of the user's. ``megabytes``: new memory, default half of what is free, and with rules of the user's at most 1 024
+    and 4 for each thousand of ``nodes``. The first four are the same on every machine and in every run. With rules of
+    the user's a child process tries each slice first, so that even one step that would never come back is stopped.
     """
 
     rounds: int = 200
     steps: int | None = None
     nodes: int | None = None
+    matches: int | None = None
     seconds: float | None = None
     megabytes: float | None = None
 
@@ -83,6 +88,8 @@ class Budget:
         self.rounds, self.is_guarded = limits.rounds, is_guarded
         self._nodes = _NODES + _NODES_EACH * size if limits.nodes is None else limits.nodes
         self._steps = _STEPS + _STEPS_EACH * size if limits.steps is None else limits.steps
+        many = max(self._nodes, _NODES + _NODES_EACH * size) * _MATCHES_OF_A_NODE
+        self._matches = many if limits.matches is None else limits.matches
         self._seconds = limits.seconds or (_SECONDS_OF_USER_RULES if is_guarded else math.inf)
         most = _MEGABYTES_OF_USER_RULES + self._nodes * _KILOBYTES_OF_A_NODE / 1024 if is_guarded else math.inf
         self._megabytes = limits.megabytes or min(_free_megabytes() / 2, most)
@@ -90,12 +97,15 @@ class Budget:
 
     def start(self, nodes: int) -> None:
         """A phase begins, with so many nodes."""
-        self._taken = 0
+        self._taken = self._matched = 0
         self._first, self._memory, self._began = nodes, used_megabytes(), time.monotonic()
 
-    def exceeded(self, nodes: int, steps: int = 0) -> str | None:
-        """The limit that is hit with so many nodes now, after so many more steps, in words."""
+    def exceeded(self, nodes: int, steps: int = 0, matches: int = 0) -> str | None:
+        """The limit that is hit with so many nodes now, after so many more steps and matches, in words."""
         self._taken += steps
+        if (too_many := self.exceeded_by(matches)) is not None:
+            return too_many
+        self._matched += matches
         if self._taken > self._steps:
             return f"{self._steps:,} steps"
         if nodes - self._first > self._nodes:
@@ -103,6 +113,10 @@ class Budget:
         if self.seconds_left <= 0:
             return self._seconds_in_words
         return None if self.megabytes_left > 0 else self._megabytes_in_words
+
+    def exceeded_by(self, matches: int) -> str | None:
+        """The limit on matches, in words, if so many more hit it."""
+        return f"{self._matches:,} matches" if self._matched + matches > self._matches else None
 
     @property
     def seconds_left(self) -> float:
@@ -127,22 +141,15 @@ class Budget:
         return f"{self._megabytes:,.0f} megabytes of memory"
 
 
-def rehearse(action: Callable[[], object], budget: Budget, share: float = 1.0) -> str | None:
-    """Whether ``action`` ends within this share of the time and all memory that is left.
-
-    It is done in a copy of this process, whose own time on the processor counts, and has no effect here. None if it
-    ends, in words the limit that it hits if not. Without ``fork``, or with threads that a copy would not have, nothing
-    is tried. An action that fails with an error of its own is said to end: it will fail here too.
-    """
-    return rehearsed(action, lambda: None, budget, share)[0]
-
-
 def rehearsed(
     action: Callable[[], object], outcome: Callable[[], object], budget: Budget, share: float = 1.0
 ) -> tuple[str | None, Any]:
-    """The same, and what ``outcome`` gives in the copy afterwards, however long and large: so need not be done again.
+    """Whether ``action`` ends within this share of the time and all memory that is left, and what is found then.
 
-    The latter is None where nothing was tried, or where it failed.
+    It is done in a copy of this process, whose own time on the processor counts, and has no effect here. First: None if
+    it ends, in words the limit that it hits if not. Second: what ``outcome`` gives in the copy afterwards, however long
+    and large. Without ``fork``, or with threads that a copy would not have, nothing is tried, and both are None. An
+    action that fails with an error of its own is said to end: it will fail here too.
     """
     if not hasattr(os, "fork") or os.environ.get("RAYON_NUM_THREADS", "1") != "1":
         return None, None

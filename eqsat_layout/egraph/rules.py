@@ -115,9 +115,9 @@ def read_file(path: Path) -> RuleText:
 
 def text_of(path: Path) -> str:
     """:class:`RuleError` names a file that can't be read."""
-    if path.exists() and not path.is_file() and not path.is_dir():
-        raise RuleError(f"{path}: can't read the rule file: a pipe or a device")
     try:
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise RuleError(f"{path}: can't read the rule file: a pipe or a device")
         check_size(path, LARGEST)
         return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:

@@ -17,7 +17,7 @@ from eqsat_layout.errors import LayoutError
 from eqsat_layout.maps.format import GLOBAL
 from eqsat_layout.maps.index_map import Digit, Extent, IndexMap
 
-_TOKEN = re.compile(r"([A-Z])|(\d+)([a-z])")
+_TOKEN = re.compile(r"([A-Z])|(\d{1,18})([a-z])")
 
 
 def parse_layout_name(name: str) -> list[tuple[str, int]]:

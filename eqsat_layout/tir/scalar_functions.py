@@ -25,6 +25,7 @@ from eqsat_layout.tir.scalar_values import (
     exactly,
     fits,
     is_finite,
+    is_negative_zero,
     is_number,
 )
 
@@ -44,15 +45,15 @@ def _is_int(node: Value) -> bool:
     return "int" in node.dtype
 
 
-def _arithmetic(exact: Callable[[Fraction, Fraction], Fraction], neutral: int, commutes: bool) -> Function:
+def _arithmetic(exact: Callable[[Any, Any], Any], neutral: int, commutes: bool) -> Function:
     def function(node: Value, args: Sequence[Scalar]) -> Scalar:
         a, b = args
         if isinstance(a, int | float) and isinstance(b, int | float):
             if not (math.isfinite(a) and math.isfinite(b)):
                 return ANYTHING
             found = exact(Fraction(a), Fraction(b))
-            if neutral == 1 and not found and not _is_int(node) and math.copysign(1, a) * math.copysign(1, b) < 0:
-                return ANYTHING  # -0: fractions have no sign of zero, and neither have the fills of formats
+            if not found and not _is_int(node) and is_negative_zero(exact(float(a), float(b))):
+                return ANYTHING  # fractions have no sign of zero, and neither have the fills of formats
             return exactly(found, node.dtype)
         if b == neutral:
             return a
@@ -82,8 +83,9 @@ def _divide(node: Value, args: Sequence[Scalar]) -> Scalar:
     a, b = args
     if isinstance(a, int | float) and isinstance(b, int | float):
         finite = math.isfinite(a) and math.isfinite(b) and b
-        return exactly(Fraction(a) / Fraction(b), node.dtype) if finite else ANYTHING
-    if a == 0 and isinstance(b, Interval) and (b.low > 0 or b.high < 0):
+        known = finite and not is_negative_zero(a / b)
+        return exactly(Fraction(a) / Fraction(b), node.dtype) if known else ANYTHING
+    if a == 0 and not is_negative_zero(a) and isinstance(b, Interval) and b.low > 0:
         return 0
     return a if b == 1 else ANYTHING
 
@@ -129,6 +131,10 @@ def _extreme(sign: int) -> Function:
             return ANYTHING
         pick = max if sign > 0 else min
         low, high = pick(left[0], right[0]), pick(left[1], right[1])
+        if low == high == 0 and any(
+            is_negative_zero(v) or (isinstance(v, Interval) and 0 in (v.low, v.high)) for v in args
+        ):
+            return ANYTHING  # of two zeros either may be taken
         return low if low == high else Interval(low, high)
 
     return function
@@ -217,18 +223,23 @@ def _rounding(function: Callable[[float], float]) -> Function:
 
 
 def _at(points: dict[float, float]) -> Function:
-    """A function that any library computes exactly at these points only."""
+    """A function that any library computes exactly at these points only; at -0.0 it may be -0.0."""
 
     def function(node: Value, args: Sequence[Scalar]) -> Scalar:
         (a,) = args
-        return points.get(a, ANYTHING) if isinstance(a, int | float) else ANYTHING
+        found = points.get(a, ANYTHING) if isinstance(a, int | float) else ANYTHING
+        return ANYTHING if found == 0 and is_negative_zero(a) else found
 
     return function
 
 
 def _power(node: Value, args: Sequence[Scalar]) -> Scalar:
     base, exponent = args
-    return base if base in (0, 1) and isinstance(exponent, int | float) and exponent > 0 else ANYTHING
+    return (
+        base
+        if base in (0, 1) and not is_negative_zero(base) and isinstance(exponent, int | float) and exponent > 0
+        else ANYTHING
+    )
 
 
 def _root(node: Value, args: Sequence[Scalar]) -> Scalar:

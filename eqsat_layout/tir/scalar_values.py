@@ -110,6 +110,11 @@ def is_finite(value: Scalar) -> bool:
     return isinstance(value, Interval) or (isinstance(value, int | float) and math.isfinite(value))
 
 
+def is_negative_zero(value: Scalar) -> bool:
+    """It is -0.0, which equals 0 and is another number."""
+    return isinstance(value, float) and value == 0 and math.copysign(1, value) < 0
+
+
 def bounds_of(value: Scalar) -> tuple[float, float] | None:
     """Least and greatest; None if NaN is possible or nothing is known."""
     if isinstance(value, Interval):
@@ -119,7 +124,7 @@ def bounds_of(value: Scalar) -> tuple[float, float] | None:
 
 def either(a: Scalar, b: Scalar) -> Scalar:
     """One of the two, unknown which."""
-    if a == b:
+    if a == b and is_negative_zero(a) == is_negative_zero(b):
         return a
     if is_finite(a) and is_finite(b):
         low, high = bounds_of(a), bounds_of(b)

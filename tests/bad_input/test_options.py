@@ -16,7 +16,7 @@ from tvm.relax import op as R
 
 from eqsat_layout.cost.model import Roofline
 from eqsat_layout.egraph.limits import Limits
-from eqsat_layout.errors import CandidateError, CostError, EqsatError, LayoutError, TargetError
+from eqsat_layout.errors import CandidateError, CostError, EqsatError, LayoutError, RuleError, TargetError
 from eqsat_layout.maps import Digit, IndexMap
 
 
@@ -67,6 +67,11 @@ FLOW = "flow callback 'relax.nn.relu'"
 
 OPTION_ROWS = [
     Row("an option that there is not", options(layouts={}), TypeError, ["layouts"]),
+    Row("a target of 5 000 letters", options(target="q" * 5000), TargetError, ["(5,003 characters)"]),
+    layouts(
+        "a block of 5 000 digits", [f"N{'1' * 5000}cHW"], LayoutError, ["conv2d", "malformed", "(5,007 characters)"]
+    ),
+    Row("a rule file of 5 000 letters", options(rules=["q" * 5000]), RuleError, ["qqq", "too long"]),
     Row("an unknown target", options(target="abacus"), TargetError, ["abacus", "'llvm'"]),
     Row("a switch that is a text", options(approx="no"), EqsatError, ["approx", "'no'"]),
     Row("a validation that is a text", options(validate="off"), EqsatError, ["validate", "'off'"]),

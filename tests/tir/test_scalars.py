@@ -56,6 +56,13 @@ ONE_FILL: list[tuple[Any, Fill, Fill]] = [
     (lambda x: op.isnan(x), 0.0, 0.0),
     (lambda x: op.abs(x), -1.0, 1.0),
     (lambda x: op.negative(x), 0.0, UNDEF),  # -0, which formats have no fill for
+    (lambda x: op.clip(x, -2.0, -0.0), 0.0, UNDEF),  # was 0: TVM takes the other zero
+    (lambda x: op.nn.relu(x), -0.0, UNDEF),
+    (lambda x: op.add(x, x), -0.0, UNDEF),
+    (lambda x: op.divide(x, relax.const(-3.0)), 0.0, UNDEF),
+    (lambda x: op.tanh(x), -0.0, UNDEF),
+    (lambda x: op.exp(x), -0.0, 1.0),
+    (lambda x: op.power(x, relax.const(3.0)), -0.0, UNDEF),
     (lambda x: op.negative(x), 1.0, -1.0),
     (lambda x: op.full_like(x, relax.const(2.0)), UNDEF, 2.0),
 ]

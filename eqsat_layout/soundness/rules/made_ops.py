@@ -82,6 +82,14 @@ class MadeOps:
                 values.constants.setdefault(rest[0], values.intern(array, ("Const", rest[0])))
         return values.graph(graph, operands)
 
+    def op_key(self, values: Values, name: str, operands: Sequence[int]) -> str:
+        """The op that is made then, if it is one."""
+        _, terms = self._graph(name, "", self.type_names(values, operands))
+        what, *rest = terms["node", terms["result", 0][0]]
+        if what != "op":
+            raise NotMadeError(f"{name} over these operands is no op")
+        return str(rest[0])
+
     def graph_of(self, name: str, settings: str, types: str) -> str:
         """The name of the graph that the host gives."""
         return self._graph(name, settings, types)[0]

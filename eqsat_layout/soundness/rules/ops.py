@@ -73,6 +73,8 @@ def _plain_calls(shape: Shape, wide: Shape) -> Iterator[OpCall]:
     yield _call(R.logical_not, shape, dtype="bool")
     yield _call(R.subtract, shape, shape)
     yield _call(R.add, shape, shape[-1:])
+    for build in (R.add, R.maximum) if last > 0 else ():  # what holds of one operand need not of the first
+        yield _call(build, shape[-1:], shape)
     yield _call(partial(R.sum, axis=[0], keepdims=True), shape)
     yield _call(R.sum, shape)
     yield _call(partial(R.max, axis=[last]), shape)

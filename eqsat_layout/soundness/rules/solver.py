@@ -19,7 +19,7 @@ from eqsat_layout.graph.graph import TensorType
 from eqsat_layout.graph.op_calls import parameters
 from eqsat_layout.graph.part_calls import PartCall, part_calls
 from eqsat_layout.soundness.rules.call_search import nearer_type
-from eqsat_layout.soundness.rules.draws import DTYPES
+from eqsat_layout.soundness.rules.draws import COMPUTED, DTYPES
 from eqsat_layout.soundness.rules.fitting_parts import KINDS, FittingParts, MisfitError, Shape, Type, taken
 from eqsat_layout.soundness.rules.known_ops import part_of
 from eqsat_layout.soundness.rules.schema import OpCall, all_ops, drawn, has_attributes, takes
@@ -63,6 +63,8 @@ class Solver:
         self._nodes, self._shapes, self._parts, self._good = types, shapes, parts, good
         self._rng, self.draws = rng, draws
         self._chosen = chosen
+        said = {str(value).strip("\"'") for of_one in types.attributes.values() for _, value in of_one}
+        self._dtypes = [*DTYPES, *(dtype for dtype in COMPUTED[len(DTYPES) :] if dtype in said)]
         self._failures = Counter[str]()
         self._vain = set[str]()
 
@@ -75,7 +77,7 @@ class Solver:
             self._places: dict[str, int] = {}
             self._told: dict[Expr | None, Any] = {}
             self._named = {**self._nodes.named, **self._drawn_names()}
-            self._dtype = "float32" if self._rng.random() < 0.6 else self._rng.choice(DTYPES)
+            self._dtype = "float32" if self._rng.random() < 0.6 else self._rng.choice(self._dtypes)
             self._alike = SimilarCalls(self._shapes, self._dtype, self._good, self._rng, self._numbers)
             self.draws -= 1
             try:

@@ -7,14 +7,17 @@ whether a formula is true.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from eqsat_layout.egraph.expressions import Expr, arguments_of, literal_sort, show, variables
 from eqsat_layout.soundness.rules.meanings import expanded, free_variables, sorts_in
 from eqsat_layout.soundness.rules.rule_base import RuleBase
-from eqsat_layout.soundness.rules.values import IllTypedError, Values, pick
+from eqsat_layout.soundness.rules.values import IllTypedError, NotMadeError, Values, pick
+
+_LOOKED_AT = 20_000
+"""Values looked at for ``some`` in one model, a second or two: what is then begun to be looked for is not decided."""
 
 
 class MeaninglessError(Exception):
@@ -28,6 +31,7 @@ class TermEvaluator:
         self.values, self.base = values, base
         self._free: dict[str, dict[str, str]] = {}
         self._wanted: dict[Expr, tuple[dict[str, str], list[Expr]]] = {}
+        self._looked_at = 0
         v = values
         self._terms: dict[str, Callable[..., Any]] = {
             "Op": v.op,
@@ -119,6 +123,8 @@ class TermEvaluator:
             return False
 
     def _some(self, formula: tuple[Expr, ...], scope: Mapping[str, Any]) -> bool:
+        if self._looked_at > _LOOKED_AT:
+            raise NotMadeError(f"what {show(formula)} says is looked for no longer in a model where it took so long")
         if formula not in self._wanted:
             self._wanted[formula] = _sought(formula, self.base)
         was_trying, self.values.is_trying = self.values.is_trying, True
@@ -133,6 +139,7 @@ class TermEvaluator:
         One after the other, and each test as soon as it has its names: few ops are called as a formula says, and what
         all of them make of all tensors is too much to be tried.
         """
+        self._looked_at += 1
         open_tests = [[name for name in variables(test) if name in names] for test in tests]
         if not all(self.holds(test, scope) for test, left in zip(tests, open_tests, strict=True) if not left):
             return False
@@ -145,10 +152,11 @@ class TermEvaluator:
         values = self._fitting(name, names[name], later, scope)
         return any(self._exists(rest, later, {**scope, name: value}) for value in values)
 
-    def _fitting(self, name: str, sort: str, tests: Sequence[Expr], scope: Mapping[str, Any]) -> Iterable[Any]:
+    def _fitting(self, name: str, sort: str, tests: Sequence[Expr], scope: Mapping[str, Any]) -> Iterator[Any]:
         """What a variable may be, as far as tests tell it without trying: ops take operands of their types, and give
         such results. First what is that in a term of the model."""
         values, first, may_be = self.values, dict[Any, None](), None
+        more: list[tuple[int, list[int]]] = []
         for made, head, cells in (call for test in tests for call in _calls_in(test)):
             key, y = scope.get(str(head)), scope.get(str(made))
             terms = [(k, a) for k, a in values.makers(y) if key in (None, k) and len(a) == len(cells)]
@@ -156,12 +164,33 @@ class TermEvaluator:
                 first.update(dict.fromkeys(k for k, _ in terms))
                 may_be = self._domain(sort) if may_be is None else may_be
                 may_be = may_be if y is None else [k for k in may_be if values.may_give(k, y)]
+                more += [] if y is None else [(y, [scope.get(str(cell), y) for cell in cells])]
             for place in [place for place, cell in enumerate(cells) if cell == name]:
                 first.update(dict.fromkeys(a[place] for _, a in terms))
                 taken = None if key is None else values.taken(key, place)
                 may_be = taken if may_be is None or (taken is not None and len(taken) < len(may_be)) else may_be
         may_be = self._domain(sort) if may_be is None else may_be
-        return dict.fromkeys([*(x for x in first if x in may_be), *may_be])
+        yield from (known := dict.fromkeys([*(x for x in first if x in may_be), *may_be]))
+        for y, operands in more:
+            yield from (key for key in self._remade(name, tests, scope, y, operands) if key not in known)
+
+    def _remade(
+        self, name: str, tests: Sequence[Expr], scope: Mapping[str, Any], y: int, operands: Sequence[int]
+    ) -> Iterator[str]:
+        """Ops that no term of the model has: those that are as the tests say, for operands of these types. Which ops a
+        model has is chance."""
+        values = self.values
+        own = [test for test in tests if not variables(test).keys() - {name, *scope}]
+        for key in list(values.signatures):
+            if len(values.signatures[key].operands) == len(operands) and all(
+                self.holds(test, {**scope, name: key}) for test in own
+            ):
+                try:
+                    made = values.makes.op_key(values, key, operands)
+                except IllTypedError:
+                    continue
+                if values.may_give(made, y):
+                    yield made
 
     def is_defined(self, term: Expr, scope: Mapping[str, Any]) -> bool:
         """Whether the term has a value."""

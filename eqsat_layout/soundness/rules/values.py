@@ -46,6 +46,8 @@ class Makes(Protocol):
 
     def make(self, values: Values, name: str, settings: str, operands: tuple[int, ...]) -> int: ...
 
+    def op_key(self, values: Values, name: str, operands: Sequence[int]) -> str: ...
+
 
 @dataclass
 class Values:

@@ -14,6 +14,7 @@ from eqsat_layout.soundness.rules import instances
 from eqsat_layout.soundness.rules.body_searches import BodySearch, searches
 from eqsat_layout.soundness.rules.corpus import cases_in
 from eqsat_layout.soundness.rules.instances import Instances
+from eqsat_layout.soundness.rules.ops import plain_calls
 from eqsat_layout.soundness.rules.rule_base import read_rule_base
 from eqsat_layout.soundness.rules.schema import OpCall
 
@@ -84,3 +85,23 @@ def test_calls_of_instances_that_are_none_are_learned_from(tmp_path: Path, monke
     assert drawn.why_none("relu of gelu")
     assert drawn._good["relax.nn.gelu"]
     assert not drawn._good["relax.nn.relu"]
+
+
+def test_dtypes_that_a_rule_names_are_among_its_operands(tmp_path: Path) -> None:
+    """Nothing was of 16-bit integers but what a cast had made: a rule that wanted one cast to them and back was never
+    judged."""
+    sought = sought_by(
+        tmp_path,
+        '(rule ((= y (Op k (Arg (Op j (Arg x (End))) (End)))) (is j "relax.astype") (attr j "dtype" "\'bfloat16\'")'
+        ' (is k "relax.astype") (attr k "dtype" "\'int16\'")) ((live y)) :ruleset logical :name "there and back")',
+    )
+    views = [IndexMap.identity(shape) for shape in SHAPES]
+    found = Instances(sought).draw(SHAPES, views, lambda shape, _: IndexMap.identity(shape), random.Random(0))
+    calls = [call for instance in found["there and back"] for call in instance.values() if isinstance(call, OpCall)]
+    assert "int16" in {ty.dtype for call in calls for ty in call.operands}
+
+
+def test_models_have_ops_whose_first_operand_is_the_smaller_one() -> None:
+    """That what holds of some operand holds of the first was true of all ops: no other operand was larger."""
+    types = [[ty.shape for ty in call.operands] for call in plain_calls((2, 2, 2), (2, 2, 3))]
+    assert [(2,), (2, 2, 2)] in types
