@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
@@ -133,26 +134,36 @@ def main() -> None:
     parser.add_argument("--run", action="store_true", help="on PoCL, too")
     parser.add_argument("--small", action="store_true", help="the ten networks with smaller inputs")
     parser.add_argument("--rows", nargs="+", choices=NAMES, default=NAMES, help="those only, instead of all")
-    parser.add_argument("--json", default=None)
+    parser.add_argument("--json", default=None, help="a file for the rows; what is there is not done again")
     parser.add_argument("--longest", type=int, default=600, help="seconds of processor time for each TVM row")
     parser.add_argument("--markdown", action="store_true", help="tables for a page, too")
     given = parser.parse_args()
     print(f"{'network':<24}{'profile':<12}{'policy':<18}" + "".join(f"{t:>{w}}" for _, t, w, _ in COLUMNS))
-    found = []
+    found = kept_rows(given.json)
     profiles = given.profile or ["adreno6xx"]
     for name in given.networks or SHOWN:
         for profile in profiles:
-            head = {"network": name, "profile": profile}
-            for one in rows(head, partial(network, name, given.small), given.run, given.rows, given.longest):
+            head = {"network": name, "profile": profile, "small": given.small}
+            done = {one["policy"] for one in found if head.items() <= one.items()}
+            wanted = [row for row in given.rows if row not in done]
+            for one in rows(head, partial(network, name, given.small), given.run, wanted, given.longest):
                 found.append(one)
                 print(show(one), flush=True)
         if given.json:
             with open(given.json, "w", encoding="utf-8") as file:
                 json.dump(found, file, indent=1)
     for profile in profiles:
-        own = [one for one in found if one["profile"] == profile]
+        own = [one for one in found if one["profile"] == profile and one["small"] == given.small]
         for line in (*summary(own, profile), *(tables(own) if given.markdown else ())):
             print(line)
+
+
+def kept_rows(path: str | None) -> list[dict[str, Any]]:
+    """Those of a run that was interrupted."""
+    if path is None or not os.path.exists(path):
+        return []
+    with open(path, encoding="utf-8") as file:
+        return list(json.load(file))
 
 
 def network(name: str, small: bool) -> Any:

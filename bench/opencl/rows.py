@@ -58,6 +58,8 @@ def rows(
 ) -> Iterator[dict[str, Any]]:
     """One row for each of the names ``wanted``; our plan is run on PoCL if ``run``, and what TVM makes gets ``longest``
     seconds of processor time."""
+    if not wanted:
+        return
     mod, target = make(), of_profile(head["profile"])
     if OURS in wanted:
         yield head | row(target, OURS, mod, {}, Trial(mod) if run else None)
