@@ -149,13 +149,18 @@ def main() -> None:
             for one in rows(head, partial(network, name, given.small), given.run, wanted, given.longest):
                 found.append(one)
                 print(show(one), flush=True)
-        if given.json:
-            with open(given.json, "w", encoding="utf-8") as file:
-                json.dump(found, file, indent=1)
+                keep(found, given.json)
     for profile in profiles:
         own = [one for one in found if one["profile"] == profile and one["small"] == given.small]
         for line in (*summary(own, profile), *(tables(own) if given.markdown else ())):
             print(line)
+
+
+def keep(found: Sequence[dict[str, Any]], path: str | None) -> None:
+    """Writes all rows so far."""
+    if path is not None:
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(found, file, indent=1)
 
 
 def kept_rows(path: str | None) -> list[dict[str, Any]]:
