@@ -15,25 +15,33 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
 import numpy as np
 
-from bench.networks.by_name import NETWORKS, OTHERS, module_of
+from bench.networks.by_name import OTHERS, ZOO, module_of
+from bench.opencl.markdown import tables
 from bench.opencl.rows import LEAST, NAMES, OURS, rows
 from eqsat_layout.targets.opencl.policies import POLICIES
 
 _MB: Final = 1e6
 
+SHOWN: Final = ("three_readers", "relu6_mobilenet", "leaky_unet", *ZOO)
+"""The networks if none are named."""
+
 COLUMNS: Final[Sequence[tuple[str, str, int, float]]] = (
     ("launches", "runs", 6, 1),
     ("copies_of_scope", "scope", 6, 1),
     ("copies_of_layout", "layout", 7, 1),
-    ("copied_bytes", "copied MB", 10, _MB),
+    ("bytes_copied_of_scope", "scope MB", 9, _MB),
+    ("bytes_copied_of_layout", "layout MB", 10, _MB),
     ("image_bytes", "image MB", 10, _MB),
+    ("image_bytes_written", "written", 8, _MB),
     ("buffer_bytes", "buffer MB", 10, _MB),
+    ("buffer_bytes_written", "written", 8, _MB),
     ("kept_bytes", "kept MB", 9, _MB),
     ("once_bytes", "once MB", 9, _MB),
     ("planned_bytes", "planned MB", 11, _MB),
@@ -121,31 +129,55 @@ def mean(values: Sequence[float]) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("networks", nargs="*", help=f"{', '.join(NETWORKS)}; {OTHERS}")
+    parser.add_argument("networks", nargs="*", help=f"{', '.join(SHOWN)}; {OTHERS}")
     parser.add_argument("--profile", action="append", default=None)
     parser.add_argument("--run", action="store_true", help="on PoCL, too")
     parser.add_argument("--small", action="store_true", help="the ten networks with smaller inputs")
     parser.add_argument("--rows", nargs="+", choices=NAMES, default=NAMES, help="those only, instead of all")
-    parser.add_argument("--json", default=None)
+    parser.add_argument("--json", default=None, help="a file for the rows; what is there is not done again")
+    parser.add_argument("--longest", type=int, default=600, help="seconds of processor time for each TVM row")
+    parser.add_argument("--markdown", action="store_true", help="tables for a page, too")
     given = parser.parse_args()
-    if given.small:
+    print(f"{'network':<24}{'profile':<12}{'policy':<18}" + "".join(f"{t:>{w}}" for _, t, w, _ in COLUMNS))
+    found = kept_rows(given.json)
+    profiles = given.profile or ["adreno6xx"]
+    for name in given.networks or SHOWN:
+        for profile in profiles:
+            head = {"network": name, "profile": profile, "small": given.small}
+            done = {one["policy"] for one in found if head.items() <= one.items()}
+            wanted = [row for row in given.rows if row not in done]
+            for one in rows(head, partial(network, name, given.small), given.run, wanted, given.longest):
+                found.append(one)
+                print(show(one), flush=True)
+                keep(found, given.json)
+    for profile in profiles:
+        own = [one for one in found if one["profile"] == profile and one["small"] == given.small]
+        for line in (*summary(own, profile), *(tables(own) if given.markdown else ())):
+            print(line)
+
+
+def keep(found: Sequence[dict[str, Any]], path: str | None) -> None:
+    """Writes all rows so far."""
+    if path is not None:
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(found, file, indent=1)
+
+
+def kept_rows(path: str | None) -> list[dict[str, Any]]:
+    """Those of a run that was interrupted."""
+    if path is None or not os.path.exists(path):
+        return []
+    with open(path, encoding="utf-8") as file:
+        return list(json.load(file))
+
+
+def network(name: str, small: bool) -> Any:
+    """A module, with a smaller input if it is one of the ten and that is asked for."""
+    if small and name in ZOO:
         from bench.networks import real
 
         real.make_small()
-    print(f"{'network':<24}{'profile':<12}{'policy':<18}" + "".join(f"{t:>{w}}" for _, t, w, _ in COLUMNS))
-    found = []
-    for name in given.networks or list(NETWORKS):
-        for profile in given.profile or ["adreno6xx"]:
-            head = {"network": name, "profile": profile}
-            for one in rows(head, partial(module_of, name), given.run, given.rows):
-                found.append(one)
-                print(show(one), flush=True)
-    for profile in given.profile or ["adreno6xx"]:
-        for line in summary([one for one in found if one["profile"] == profile], profile):
-            print(line)
-    if given.json:
-        with open(given.json, "w", encoding="utf-8") as file:
-            json.dump(found, file, indent=1)
+    return module_of(name)
 
 
 if __name__ == "__main__":
