@@ -39,7 +39,7 @@ def test_packed_weights_are_a_change() -> None:
 
 
 def test_an_op_that_a_rule_replaced_is_a_change() -> None:
-    """A multiplication that had become a silu was "as written"."""
+    """A multiplication that had become a silu was "as written", and then took "the layout of its neighbours"."""
 
     @rule
     def silu(x):  # type: ignore[no-untyped-def]
@@ -47,8 +47,12 @@ def test_an_op_that_a_rule_replaced_is_a_change() -> None:
         yield pattern.nn.silu(x)
 
     mod = program(lambda bb, x: bb.emit(op.multiply(x, bb.emit(op.sigmoid(x)))), (64, 512))
-    changes = {change.op: change.now for change in eqsat_layout.plan(mod, rules=[silu]).changes}
-    assert changes == {"multiply": "nn.silu, row-major", "sigmoid": "not needed any more"}
+    changes = {change.op: change for change in eqsat_layout.plan(mod, rules=[silu]).changes}
+    assert {op: change.now for op, change in changes.items()} == {
+        "multiply": "nn.silu, row-major",
+        "sigmoid": "not needed any more",
+    }
+    assert changes["multiply"].why.startswith("rule silu (test_plan_details.py:")
 
 
 def test_a_change_says_what_is_gained_by_it() -> None:
