@@ -18,6 +18,8 @@ from tvm.relax import op
 import eqsat_layout
 from eqsat_layout.graph.frozen import FROZEN_ATTRIBUTE
 from eqsat_layout.models import resnet50
+from eqsat_layout.report.html.page import Summary, render
+from eqsat_layout.report.html.picture import Picture, PictureEdge, PictureNode
 from eqsat_layout.targets.lowering import prepared
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the page is tested with playwright")
@@ -204,6 +206,20 @@ def test_what_is_gone_is_a_change(browser: Any, tmp_path: Path) -> None:
         page.click(button)
         assert ask(page, "chosen()").startswith("before ")
         page.keyboard.press("Escape")
+    page.close()
+
+
+def test_what_all_later_ops_read_is_drawn_at_once(browser: Any, tmp_path: Path) -> None:
+    """DenseNet's page took seconds to open: dagre led each edge through all rows that it crosses."""
+    nodes = tuple(PictureNode("op", "concat", f"x{i}", "NCHW", "1x8", 1e-6, (), binding=i) for i in range(120))
+    edges = tuple(PictureEdge(a, b, 1024) for b in range(120) for a in range(b))
+    picture = Picture("main", nodes, edges)
+    path = tmp_path / "dense.html"
+    path.write_text(render([picture], [picture], Summary("dense", [], [], [], [])), encoding="utf-8")
+    page = browser.new_page()
+    page.goto(path.as_uri())
+    assert ask(page, "overlaps('after')") == [120, []]
+    assert page.evaluate("document.querySelectorAll('.column.after .edge').length") == 119 * 60
     page.close()
 
 

@@ -68,11 +68,11 @@
   }
   function pathOf(edge) {
     const line = edge.points.map((p, k) => (k ? 'L' : 'M') + p.x.toFixed(1) + ' ' + p.y.toFixed(1)).join('');
-    return `<path class="edge" d="${line}" stroke-width="${edge.weight}"/>`;
+    return `<path class="edge${edge.label ? '' : ' far'}" d="${line}" stroke-width="${edge.weight}"/>`;
   }
   function svgOf(region, r, side) {
     const made = region.made[side], title = `${side === 'before' ? 'Before' : 'After'}: ${region.title}`;
-    const labels = made.edges.map((e) => `<text class="bytes" x="${e.label.x - Drawing.width(e.bytes, '11px') / 2}"` +
+    const labels = made.edges.filter((e) => e.label).map((e) => `<text class="bytes" x="${e.label.x - Drawing.width(e.bytes, '11px') / 2}"` +
       ` y="${e.label.y + 4}">${escaped(e.bytes)}</text>`);
     return `<svg role="group" aria-label="${escaped(title)}" width="${made.width * state.zoom}" height="${made.height * state.zoom}"` +
       ` viewBox="0 0 ${made.width} ${made.height}">${made.edges.map(pathOf).join('')}${labels.join('')}` +
