@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from programs import AVX2, constant, program
 from tvm import relax, tirx
 from tvm.relax import op
@@ -12,6 +13,7 @@ from tvm.relax import op
 import eqsat_layout
 from eqsat_layout import op as pattern
 from eqsat_layout import rule
+from eqsat_layout.errors import EqsatError
 
 
 def two_convolutions(builder: Any, x: Any) -> Any:
@@ -70,6 +72,9 @@ def test_why_not_says_why_an_algorithm_was_not_offered() -> None:
     assert ("transposed", "it is not a transposed convolution with strides") in reasons
     assert not any(reason == "its graph was not understood" for _, reason in reasons)
     assert "winograd F(4,3)" in str(plan.why_not("conv2d"))
+    assert {r.layout for r in plan.why_not("conv2d", "winograd F(4")} == {"winograd F(4,3)"}  # it was a TypeError
+    with pytest.raises(EqsatError, match=r"'winograd F\(9,9\)' in its name was refused; did you mean 'winograd F"):
+        plan.why_not("conv2d", layout="winograd F(9,9)")
     names = [r.op for r in plan.why_not()]
     step = "winograd F(4,3): winograd_product"  # it was called "f0_winograd_product", and came first
     assert step in names
