@@ -251,5 +251,12 @@ def test_a_narrow_window_has_one_column(opened: Any) -> None:
     assert shown == ["column before"]
 
 
+def test_a_phone_says_why(opened: Any) -> None:
+    """Below 520 pixels the reasons of changes were hidden."""
+    page = opened(width=400)
+    assert page.is_visible(".changes td.why >> nth=0")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
 def test_the_file_is_small(page_file: Path) -> None:
     assert page_file.stat().st_size < 1_000_000
