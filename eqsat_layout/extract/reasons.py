@@ -40,6 +40,8 @@ class Stay:
 class Production:
     """One way to make a tensor: the signature of the op that does it last, its result's format, its modelled cost.
 
+    Of several results the format is the first one's, and None where they are as written.
+
     Where that op is the last of several that only this way needs, as those of an algorithm, the cost is of all of them.
     """
 
@@ -155,7 +157,8 @@ class Reasons:
                     key = (variant.signature, variant.result)
                     cost = node.cost + self._inner_costs.of(node)
                     if key not in found or cost < found[key].cost:
-                        fmt = names.formats.get(variant.result)
+                        several = variant.flow.results if variant.flow is not None else ()
+                        fmt = names.formats.get(variant.result) or next(iter(several), None)
                         found[key] = Production(variant.signature, fmt, variant.origin, cost)
         return sorted(found.values(), key=lambda way: way.cost)
 

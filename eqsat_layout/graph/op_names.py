@@ -39,7 +39,10 @@ def ops_in(mod: tvm.IRModule) -> list[str]:
 
 
 def nearest_ops(name: str) -> list[str]:
-    """Ops of the same last name first: relax.relu is relax.nn.relu."""
+    """Those of the nearest last names, of the same one only where there is any: relax.relu is relax.nn.relu."""
+    ops: dict[str, list[str]] = {}
+    for op in sorted(relax_ops()):
+        ops.setdefault(op.rpartition(".")[2], []).append(op)
     last = name.rpartition(".")[2]
-    same = sorted(op for op in relax_ops() if op.rpartition(".")[2] == last)
-    return (same or difflib.get_close_matches(name, sorted(relax_ops()), _NEAR))[:_NEAR]
+    near = [last] if last in ops else difflib.get_close_matches(last, ops, _NEAR)
+    return [op for one in near for op in ops[one]][:_NEAR]

@@ -2,7 +2,8 @@
 
 In: a call of one of :data:`LEGALIZERS`. Out: what it computes as a PrimFunc. TVM's writes "Fast mode segfaults" for
 every take that does not say what places outside are (kernels of ours look at these first:
-:mod:`eqsat_layout.readers.guards.bounds`), and "Detected pow(x, y)" for every ``x ** 3``.
+:mod:`eqsat_layout.readers.guards.bounds`), and "Detected pow(x, y)" for every ``x ** 3``
+and what is higher.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ from __future__ import annotations
 from typing import Any, Final
 
 import tvm
-from tvm import relax, te
+from tvm import relax, te, topi
 
 _TAKE: Final = "relax.take"
 _UNSAID: Final = "fast"
 _POWER: Final = "relax.power"
 _WIDE: Final = ("float32", "float64")
+_MOST_FACTORS: Final = 32
 
 
 def _take(builder: Any, call: Any) -> Any:
@@ -36,16 +38,34 @@ def _taken(data: Any, places: Any, axis: int) -> Any:
 
 
 def _power(builder: Any, call: Any) -> Any:
-    """Of ``x ** 3`` the product that torch and ONNX Runtime compute too."""
+    """Of ``x ** 3`` and the like the product that torch and ONNX Runtime, or LLVM, compute too. TVM warns of numbers
+    from 3 on, each time that a pass goes over them: others are operands.
+    """
     base, exponent = call.args
-    is_cube = isinstance(exponent, tvm.ir.GenericConst) and exponent.value.shape == () and exponent.value.numpy() == 3
-    if not is_cube or str(call.ty.dtype) not in _WIDE or not isinstance(base.ty.shape, relax.ShapeExpr):
+    is_number = isinstance(exponent, tvm.ir.GenericConst) and exponent.value.shape == ()
+    number = exponent.value.numpy().astype("float64").item() if is_number else 0.0
+    is_float = str(call.ty.dtype).startswith(("float", "bfloat")) and isinstance(base.ty.shape, relax.ShapeExpr)
+    if number < 3 or not is_float:
         return _ordinary(builder, call)
-    return builder.call_te(_cube, base, primfunc_name_hint="power")
+    if number.is_integer() and number <= _MOST_FACTORS:
+        return builder.call_te(_product, base, int(number), primfunc_name_hint="power")
+    return builder.call_te(topi.power, base, exponent, primfunc_name_hint="power")
 
 
-def _cube(x: Any) -> Any:
-    return te.compute(x.shape, lambda *at: x(*at) * x(*at) * x(*at), name="T_power", tag="broadcast")
+def _product(x: Any, count: int) -> Any:
+    wide = x.dtype if x.dtype in _WIDE else "float32"
+
+    def element(*at: Any) -> Any:
+        return _power_of(x(*at).astype(wide), count).astype(x.dtype)
+
+    return te.compute(x.shape, element, name="T_power", tag="broadcast")
+
+
+def _power_of(factor: Any, count: int) -> Any:
+    if count == 1:
+        return factor
+    half = _power_of(factor, count // 2)
+    return half * half * factor if count % 2 else half * half
 
 
 def _ordinary(builder: Any, call: Any) -> Any:

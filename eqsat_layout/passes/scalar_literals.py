@@ -65,7 +65,10 @@ class _Writer(relax.PyExprMutator):  # type: ignore[misc]
         callee, args = found
         values = {place: value for place, arg in enumerate(args) if (value := self._number_of(arg)) is not None}
         func = self._mod.functions.get(callee)
-        if not values or not isinstance(func, tirx.PrimFunc):
+        if not isinstance(func, tirx.PrimFunc):
+            return call
+        values = {place: value for place, value in values.items() if not _is_high_exponent(func, place, value)}
+        if not values:
             return call
         key = callee, tuple((place, str(value.ty.dtype), value.value) for place, value in values.items())
         if key not in self.known:
@@ -129,6 +132,15 @@ def knowing_numbers(func: Any, values: Mapping[int, Any]) -> Any:
     rewritten = tirx.PrimFunc(params, body, ret_type=func.ret_type, attrs=func.attrs)
     groups = {place: own for place, param in enumerate(params) if (own := axis_groups(func).get(param))}
     return without_public_name(with_axis_groups(rewritten, groups))
+
+
+def _is_high_exponent(func: Any, place: int, value: Any) -> bool:
+    """Of which no product is made, and of which TVM writes "Detected pow(x, y)" to standard error where it sees it."""
+    if not isinstance(value, tirx.FloatImm) or value.value < 3 or value.value.is_integer():
+        return False
+    powers = [call for call in nodes_of(func.body, tvm.ir.Call) if getattr(call.op, "name", "") == "tirx.pow"]
+    reads = (load for power in powers for load in nodes_of(power.args[1], tvm.ir.TensorLoad))
+    return any(load.source.same_as(func.params[place]) for load in reads)
 
 
 def _is_address_of(call: Any, buffers: Mapping[Any, Any]) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from eqsat_layout.egraph.rule_notes import users_rules
 from eqsat_layout.errors import LayoutError
 from eqsat_layout.extract.reasons import Production
 from eqsat_layout.extract.region import Region
@@ -223,12 +224,14 @@ class PlanDetails:
             for step in region.steps.steps
             if isinstance(step, Run) and (binding := region.bindings.get(step.store, -1)) >= 0
         }
+        behind = self._users_rules_behind(region)
         for i, cost in written.items():
             run = last.get(i)
             key, label = graph.nodes[i].signature, graph.nodes[i].label
             was = self._was(signatures[key])
             now = GONE if run is None else self._now(run, signatures[key], was)
-            yield Change(self.op_name(key), was, now, cost, spent.pop(i, 0.0), (label,))
+            rules = behind.get(run.store, "") if run is not None and run.signature != key else ""
+            yield Change(self.op_name(key), was, now, cost, spent.pop(i, 0.0), (label,), rules)
         copies = [s for s in region.steps.steps if isinstance(s, Convert) and not s.is_free]
         if copies or region.input_rewrites:
             moved = region.input_cost - region.selection.input_constant_cost - sum(written.values())
@@ -238,6 +241,12 @@ class PlanDetails:
             ]
             was, now = f"{len(region.input_rewrites):,}", f"{len(copies):,}"
             yield Change(TRANSFORMS, was, now, max(moved, 0.0), after, tuple(names))
+
+    def _users_rules_behind(self, region: Region) -> Mapping[int, str]:
+        """The rules of the user's that a step comes from, by its store."""
+        theirs = {rule.label for rule in users_rules(self.search.commands)}
+        choices = region.reasons.choices if theirs else ()
+        return {one.step.store: ", ".join(rule for rule in one.rules if rule in theirs) for one in choices}
 
     def _kept(self, graph: Graph, i: int, cost: float) -> Change:
         signatures = self.search.program.signatures
@@ -277,7 +286,8 @@ class PlanDetails:
         shown = [*best.values(), *others[: max(0, _SHOWN_WAYS - len(best))]]
         told: dict[tuple[str, str], PictureWay] = {}
         for way in sorted(shown, key=lambda way: way.cost):
-            how, layout = self.how(way.signature, way.origin), self.names(way.format)
+            written = self.search.program.signatures[way.signature].as_written[1]
+            how, layout = self.how(way.signature, way.origin), self.names(way.format or next(iter(written), None))
             told.setdefault((how, layout), PictureWay(how, layout, way.cost))
         return tuple(told.values())
 

@@ -17,12 +17,21 @@ from eqsat_layout.tir.structural import nodes_of, substitute
 
 
 def with_names(mod: tvm.IRModule, names: Mapping[Any, str]) -> tvm.IRModule:
-    """``mod`` where the variables of ``main`` that have ``names``, or stand for what has, are called so."""
+    """``mod`` where the variables of ``main`` that have ``names``, or stand for what has, are called so.
+
+    What has none is a part of what reads it, of a convolution with a bias the convolution: it is called as that is. An
+    empty name is a value that is none.
+    """
     named = {var: name for var, name in names.items() if isinstance(var, relax.Var)}
-    for binding in nodes_of(mod["main"], relax.VarBinding) if len(named) < len(names) else ():
+    bindings = nodes_of(mod["main"], relax.VarBinding)
+    for binding in bindings if len(named) < len(names) else ():
         if isinstance(binding.value, tvm.ir.Call) and binding.value in names:
             named.setdefault(binding.var, names[binding.value])
-    variables = {var: type(var)(name, var.ty) for var, name in named.items() if name != var.name}
+    for binding in reversed(bindings):
+        if name := named.get(binding.var):
+            for part in nodes_of(binding.value, relax.DataflowVar):
+                named.setdefault(part, name)
+    variables = {var: type(var)(name, var.ty) for var, name in named.items() if name not in ("", var.name)}
     changed = mod.clone()
     changed["main"] = substitute(mod["main"], variables)
     try:

@@ -33,7 +33,7 @@ _SAME: Final = 0.02
 class Change:
     """Ops of one kind that were run ``was`` and are run ``now``; modelled seconds of all of them ``before``, ``after``.
 
-    ``names`` are what a person knows them by.
+    ``names`` are what a person knows them by. ``rules``: those of the user's that the ops are run by now.
     """
 
     op: str
@@ -42,6 +42,7 @@ class Change:
     before: float
     after: float
     names: tuple[str, ...]
+    rules: str = ""
 
     @property
     def saved(self) -> float:
@@ -57,11 +58,19 @@ class Change:
             return "nothing cheaper was found"
         if self.now == GONE:
             return "nothing reads it any more"
-        if abs(self.saved) <= _SAME * self.before:
+        if self.rules:
+            return f"rule {self.rules}"
+        if self.is_follower:
             return "takes the layout of its neighbours"
         if self.saved < 0:
             return "its neighbours gain more by it"
         return "cheaper by itself"
+
+    @property
+    def is_follower(self) -> bool:
+        """The ops take another layout, and cost what they did."""
+        is_other = self.op != TRANSFORMS and not self.is_kept and self.now != GONE and not self.rules
+        return is_other and abs(self.saved) <= _SAME * self.before
 
     @property
     def is_kept(self) -> bool:
@@ -71,9 +80,9 @@ class Change:
 
 def joined(changes: Iterable[Change]) -> tuple[Change, ...]:
     """One for all of the same kind, the largest savings first."""
-    found: dict[tuple[str, str, str], Change] = {}
+    found: dict[tuple[str, ...], Change] = {}
     for change in changes:
-        key = (change.op, change.was, change.now)
+        key = (change.op, change.was, change.now, change.rules)
         other = found.get(key)
         found[key] = change if other is None else _sum(other, change)
     return tuple(sorted(found.values(), key=lambda c: (c.is_kept, -c.saved, c.op, c.now)))

@@ -46,7 +46,7 @@ class StayingTransform:
         if self.dearer is None:
             return f"{between}; no program was found without it"
         if self.dearer <= 0:
-            return f"{between}; the best program without it costs the same"
+            return f"{between}; nothing is gained without it: the best other program costs the same"
         return f"{between}; the best program without it costs {format_seconds(self.dearer)} more"
 
 

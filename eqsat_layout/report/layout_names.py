@@ -167,7 +167,7 @@ def _parts(index_map: IndexMap, is_flat: bool) -> tuple[list[_Part], list[int]]:
     In flat memory axes that are one stand by themselves, and axes of extent 1 that say nothing are left out. Where a
     block holds all of its axis, what is outside of the block has extent 1, and is among the dropped ones.
     """
-    dims = [run for digits in index_map.dims for run in (_runs(digits) if is_flat and len(digits) > 1 else [digits])]
+    dims = _runs(index_map) if is_flat else index_map.dims
     found = [_part(index_map, digits) for digits in dims]
     parts = [part for part in found if part is not None]
     dropped = _dropped(index_map)
@@ -183,9 +183,21 @@ def _parts(index_map: IndexMap, is_flat: bool) -> tuple[list[_Part], list[int]]:
     return parts, dropped
 
 
-def _runs(digits: Iterable[Digit]) -> list[tuple[Digit, ...]]:
-    """Each digit by itself, those of one axis that follow each other as one."""
-    return [(digit,) for digit in _joined(digits)]
+def _runs(index_map: IndexMap) -> list[tuple[Digit, ...]]:
+    """Each digit by itself, those of one axis that follow each other as one; physical axes of extent 1 as they are."""
+    found: list[tuple[Digit, ...]] = []
+    last = -1
+    for digits in index_map.dims:
+        if not digits:
+            found.append(())
+        for digit in digits:
+            joined = _joined([*found[last], digit]) if last >= 0 else []
+            if len(joined) == 1:
+                found[last] = (joined[0],)
+            else:
+                last = len(found)
+                found.append((digit,))
+    return found
 
 
 def _dropped(index_map: IndexMap) -> list[int]:

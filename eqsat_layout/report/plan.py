@@ -89,15 +89,21 @@ class Plan:
         """:attr:`cost`, less what the build saves by making one kernel of several that the plan counts one by one."""
         return self.cost - sum(kernel.saved for kernel in self.kernels)
 
-    def why_not(self, op: str = "") -> Refusals:
+    def why_not(self, op: str = "", layout: str = "") -> Refusals:
         """The layouts that did not go through ops whose name contains ``op``, and the algorithms that they were not
-        offered, and why: a tuple that prints as a table. Worked out when asked for.
+        offered, and why: a tuple that prints as a table; with ``layout`` those only whose name contains that. Worked
+        out when asked for.
 
-        Raises :class:`EqsatError` where no op has such a name.
+        Raises :class:`EqsatError` where no op has such a name, or nothing that is called so was refused.
         """
         if self.ops and not any(op in name for name in self.ops):
             raise EqsatError(f"no op of the program has {op!r} in its name; {did_you_mean(op, self.ops)}".rstrip("; "))
-        return Refusals(r for r in self.refusals() if op in r.op)
+        found = [r for r in self.refusals() if op in r.op]
+        refused = {r.layout or str(r.index_map) for r in found}
+        if layout and not any(layout in name for name in refused):
+            nearest = did_you_mean(layout, refused)
+            raise EqsatError(f"no layout or algorithm with {layout!r} in its name was refused; {nearest}".rstrip("; "))
+        return Refusals(r for r in found if layout in (r.layout or str(r.index_map)))
 
     def explain(self) -> Explanation:
         """Why each remaining transform stays, what it would cost to do without, how each op came to its layouts, and

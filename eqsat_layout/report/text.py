@@ -57,8 +57,10 @@ def html_text(renderable: RenderableType, width: int = _WIDTH) -> str:
 
 def format_seconds(seconds: float) -> str:
     """``12.3 us``, ``4.56 ms``, ``7.89 s``: three digits and the unit that fits."""
-    if seconds == 0 or not math.isfinite(seconds):
-        return "0 s" if seconds == 0 else f"{seconds} s"
+    if not math.isfinite(seconds):
+        return f"{seconds} s"
+    if abs(seconds) < 5e-12:  # what is left of sums that are equal
+        return "0 s"
     for unit, scale in (("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3)):
         if abs(seconds) < 999.5 * scale:
             return f"{three_digits(seconds / scale)} {unit}"

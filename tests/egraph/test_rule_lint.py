@@ -20,6 +20,7 @@ from eqsat_layout.errors import RuleError
         ("(rule ((alias y k x) (identity k)) ((union y x)))", "it is in no ruleset"),
         ('(rule ((is k "relax.relu") (= y (Op k y))) ((live y)) :ruleset flow)', "did you mean relax.nn.relu?"),
         ('(rule ((is k "relax.nn.rellu") (= y (Op k y))) ((live y)) :ruleset flow)', "did you mean relax.nn.relu"),
+        ('(rule ((is k "relax.rely") (= y (Op k y))) ((live y)) :ruleset flow)', "did you mean relax.nn.relu"),  # eye
         ("(rule ((is k relax.nn.relu) (= y (Op k y))) ((live y)) :ruleset flow)", 'write "relax.nn.relu"'),
         ("(rule ((alias y k x) (identity k)) ((live y)) :ruleset logical)", "used once: x"),
         (

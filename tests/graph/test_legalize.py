@@ -316,6 +316,23 @@ def test_cubes_are_products_without_tvms_warning(capfd: pytest.CaptureFixture[st
     np.testing.assert_array_equal(found, given * given * given)
 
 
+@pytest.mark.parametrize(("exponent", "dtype"), [(3.5, "float32"), (3, "float16"), (4, "bfloat16")])
+def test_high_powers_are_computed_without_tvms_warning(
+    exponent: float, dtype: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """``x ** 3.5`` and cubes of halves still wrote "Detected pow(x, y)"."""
+    given = np.random.default_rng(0).uniform(0.5, 2, 64).astype(dtype)
+    x = relax.Var("x", relax.TensorType((64,), dtype))
+    (found,) = eqsat_layout.Session(_alone([x], relax.op.power(x, relax.const(exponent, dtype)))).run(
+        None, {"x": given}
+    )
+    assert not capfd.readouterr().err
+    wanted = given.astype("float64") ** exponent
+    np.testing.assert_allclose(
+        found.astype("float64"), wanted, rtol={"float32": 1e-6, "float16": 1e-3}.get(dtype, 8e-3)
+    )
+
+
 def test_a_call_may_say_less_than_it_makes() -> None:
     """Its type had no dtype, and what TVM made of it was cast to ``None``."""
     text = """

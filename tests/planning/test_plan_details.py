@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from programs import AVX2, constant, program
 from tvm import relax, tirx
 from tvm.relax import op
@@ -12,6 +13,7 @@ from tvm.relax import op
 import eqsat_layout
 from eqsat_layout import op as pattern
 from eqsat_layout import rule
+from eqsat_layout.errors import EqsatError
 
 
 def two_convolutions(builder: Any, x: Any) -> Any:
@@ -39,7 +41,7 @@ def test_packed_weights_are_a_change() -> None:
 
 
 def test_an_op_that_a_rule_replaced_is_a_change() -> None:
-    """A multiplication that had become a silu was "as written"."""
+    """A multiplication that had become a silu was "as written", and then took "the layout of its neighbours"."""
 
     @rule
     def silu(x):  # type: ignore[no-untyped-def]
@@ -47,8 +49,12 @@ def test_an_op_that_a_rule_replaced_is_a_change() -> None:
         yield pattern.nn.silu(x)
 
     mod = program(lambda bb, x: bb.emit(op.multiply(x, bb.emit(op.sigmoid(x)))), (64, 512))
-    changes = {change.op: change.now for change in eqsat_layout.plan(mod, rules=[silu]).changes}
-    assert changes == {"multiply": "nn.silu, row-major", "sigmoid": "not needed any more"}
+    changes = {change.op: change for change in eqsat_layout.plan(mod, rules=[silu]).changes}
+    assert {op: change.now for op, change in changes.items()} == {
+        "multiply": "nn.silu, row-major",
+        "sigmoid": "not needed any more",
+    }
+    assert changes["multiply"].why.startswith("rule silu (test_plan_details.py:")
 
 
 def test_a_change_says_what_is_gained_by_it() -> None:
@@ -66,6 +72,9 @@ def test_why_not_says_why_an_algorithm_was_not_offered() -> None:
     assert ("transposed", "it is not a transposed convolution with strides") in reasons
     assert not any(reason == "its graph was not understood" for _, reason in reasons)
     assert "winograd F(4,3)" in str(plan.why_not("conv2d"))
+    assert {r.layout for r in plan.why_not("conv2d", "winograd F(4")} == {"winograd F(4,3)"}  # it was a TypeError
+    with pytest.raises(EqsatError, match=r"'winograd F\(9,9\)' in its name was refused; did you mean 'winograd F"):
+        plan.why_not("conv2d", layout="winograd F(9,9)")
     names = [r.op for r in plan.why_not()]
     step = "winograd F(4,3): winograd_product"  # it was called "f0_winograd_product", and came first
     assert step in names

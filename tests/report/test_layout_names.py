@@ -15,6 +15,8 @@ from eqsat_layout.report.layout_names import LayoutNames
 IMAGES = LayoutNames({4: "NCHW"})
 SHAPE = (2, 32, 8, 8)
 INNER = "(i, j) -> (j, i%4, i//4)"
+CUT = [[(1, 4, 3)], [(1, 1, 4)]]
+SWAPPED = "axes 0 2 1"  # what is cut is one axis again where the parts lie side by side
 PACKED = Format.make(index_map_from_names("NCHW", "NCHW16c", SHAPE))
 
 
@@ -24,13 +26,14 @@ PACKED = Format.make(index_map_from_names("NCHW", "NCHW16c", SHAPE))
         (Format.row_major((1, 32, 8, 8)), "NCHW", "row-major"),
         (Format.make(IndexMap.permutation(SHAPE, (0, 2, 3, 1))), "NHWC", "axes 0 2 3 1"),
         (PACKED, "NCHW16c", "axis 1 by 16"),
-        (Format.make(index_map_from_names("NCHW", "NHWC8c", SHAPE)), "NHWC8c", "axes 0 2 3 1, axis 1 by 8"),
+        (Format.make(index_map_from_names("NCHW", "NHWC8c", SHAPE)), "NHWC", "axes 0 2 3 1"),
         (Format.make(index_map_from_names("NCHW", "NCHW16c", (1, 16, 8, 8))), "NCHW16c", "axis 1 by 16"),
         (Format.make(IndexMap.permutation((4, 6), (1, 0))), "axes 1 0", "axes 1 0"),
         (Format.make(IndexMap.reshape((4, 6), (24,))), "row-major", "row-major"),
         (Format.make(IndexMap.make((1, 8, 6), [[(1, 1, 8)], [(2, 1, 6)]])), "row-major", "row-major"),
         (Format.make(index_map_from_names("NCHW", "NCHW16c", (1, 32, 1, 1))), "NCHW", "row-major"),
         (Format.make(IndexMap.make((1, 8, 4, 6), [[(2, 1, 4), (3, 1, 6)], [(1, 1, 8)]])), "NHWC", "axes 0 2 3 1"),
+        (Format.make(IndexMap.make((2, 12, 8), [[(0, 1, 2)], [(2, 1, 8)], *CUT])), SWAPPED, SWAPPED),
         (Format.row_major(SHAPE, "global.texture"), "NCHW @global.texture", "row-major @global.texture"),
         (Format.make(IndexMap.make((8, 6), [[(1, 1, 6)], [(0, 1, 4)], [(0, 4, 2)]])), INNER, INNER),
         (

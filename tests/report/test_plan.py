@@ -63,7 +63,7 @@ def test_bytes_keep_three_digits(count: int) -> None:
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.0, "0 s"), (1.234e-5, "12.3 us"), (0.00999, "9.99 ms"), (0.9996, "1.00 s"), (75.0, "75.0 s")],
+    [(0.0, "0 s"), (-1e-20, "0 s"), (1.234e-5, "12.3 us"), (0.00999, "9.99 ms"), (0.9996, "1.00 s"), (75.0, "75.0 s")],
 )
 def test_seconds_use_the_unit_that_fits(seconds: float, text: str) -> None:
     assert format_seconds(seconds) == text

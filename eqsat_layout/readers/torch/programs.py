@@ -121,7 +121,10 @@ def _converted(given: Any, program: Any) -> Model:
     reader = importer()
     with blocks_ended(lambda: getattr(reader, "block_builder", None)):
         module = reader.from_exported_program(program, False, False, False, None)
-    names = {made: name for node, made in reader.env.items() if (name := _name(node)) and _is_var(made)}
+    names: dict[Any, str] = {}
+    for node, made in reader.env.items():
+        if _is_var(made):
+            names[made] = _name(node) or names.get(made, "")
     return Model(with_names(module, names), inputs)
 
 

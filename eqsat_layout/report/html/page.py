@@ -43,6 +43,7 @@ drawing with Tab and move with the arrow keys. <kbd>n</kbd> and <kbd>p</kbd> lea
 <kbd>/</kbd> to the search, <kbd>Esc</kbd> back to this text.</p></aside>"""
 
 _SHOWN_TRANSFORMS: Final = 5
+_SHOWN_CHANGES: Final = 12
 
 
 @dataclass(frozen=True)
@@ -110,14 +111,23 @@ def _changes(changes: Sequence[Change], unchanged: Sequence[str]) -> Iterator[st
     title = "What changes, the largest savings first" if changed else "Nothing changes"
     yield f'<section class="changes"><h2>{title}</h2>'
     yield from (f"<p>{escape(line)}.</p>" for line in unchanged)
-    if changed:
-        yield '<div class="wide"><table><thead><tr><th class="n">ops<th>op<th>was<th>is now<th class="n each">before'
-        yield '<th class="n each">after<th class="n">saved<th class="each">cost<th class="why">why</tr></thead><tbody>'
-        most = max(c.before for c in changed) or 1.0
-        yield from (_change(change, most) for change in changed)
-        yield "</tbody></table></div>"
+    followers = [change for change in changed if change.is_follower] if len(changed) > _SHOWN_CHANGES else []
+    yield from _table([change for change in changed if change not in followers], changed)
+    if followers:
+        count = f"{sum(len(change.names) for change in followers):,} more ops in {len(followers)} rows"
+        yield f"<details><summary>{count} take the layout of their neighbours, at the same cost</summary>"
+        yield from (*_table(followers, changed), "</details>")
     yield from _kept([change for change in changes if change.is_kept])
     yield "</section>"
+
+
+def _table(changes: Sequence[Change], all_of_them: Iterable[Change]) -> Iterator[str]:
+    if changes:
+        yield '<div class="wide"><table><thead><tr><th class="n">ops<th>op<th>was<th>is now<th class="n each">before'
+        yield '<th class="n each">after<th class="n">saved<th class="each">cost<th class="why">why</tr></thead><tbody>'
+        most = max(change.before for change in all_of_them) or 1.0
+        yield from (_change(change, most) for change in changes)
+        yield "</tbody></table></div>"
 
 
 def _kept(changes: Sequence[Change]) -> Iterator[str]:

@@ -139,7 +139,7 @@ class Proof:
         """What to say of it in a word or two."""
         if self.proved and self.carried:
             return f"{self.carried[0]} has no meaning"
-        return "never applies" if self.is_vacuous else "proved" if self.proved else "fuzzed only"
+        return "never applies" if self.is_vacuous else "proved" if self.proved else "not proved"
 
 
 def prove_all(base: RuleBase, rules: Iterable[Rule] | None = None) -> list[Proof]:

@@ -71,8 +71,10 @@ function shownColumns() {
   return [...document.querySelectorAll('.column')].filter((c) => c.offsetParent !== null).map((c) => c.className);
 }
 
+// Numbers of the rows of each card of the plan that has changed ones.
 function changedCards() {
-  return [...document.querySelectorAll('.column.after .card')].filter((c) => c.querySelector('.row.changed')).length;
+  const cards = [...document.querySelectorAll('.column.after .card')].filter((c) => c.querySelector('.row.changed'));
+  return cards.map((card) => [...card.querySelectorAll('.row')].map((row) => 'after ' + row.dataset.i));
 }
 
 function focused() {
@@ -80,5 +82,6 @@ function focused() {
 }
 
 function chosen() {
-  return document.querySelector('.row[aria-pressed=true]').dataset.i;
+  const row = document.querySelector('.row[aria-pressed=true]');
+  return row.dataset.side + ' ' + row.dataset.i;
 }

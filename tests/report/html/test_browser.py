@@ -12,17 +12,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from programs import AVX2
+from programs import AVX2, program
+from tvm.relax import op
 
 import eqsat_layout
+from eqsat_layout.graph.frozen import FROZEN_ATTRIBUTE
 from eqsat_layout.models import resnet50
+from eqsat_layout.report.html.page import Summary, render
+from eqsat_layout.report.html.picture import Picture, PictureEdge, PictureNode
 from eqsat_layout.targets.lowering import prepared
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the page is tested with playwright")
 
-CHROMIUM = os.environ.get("CHROMIUM") or next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome-headless-shell"))), None
-)
+NAMES = ("chromium", "chromium-browser", "google-chrome", "chromium-headless-shell", "chrome-headless-shell")
+CHROMIUM = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: set $CHROMIUM to one")
 
 CHECKS = (Path(__file__).parent / "checks.js").read_text(encoding="utf-8")
@@ -32,6 +35,8 @@ CHECKS = (Path(__file__).parent / "checks.js").read_text(encoding="utf-8")
 def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small ResNet with Winograd stages, residual edges, repeats and a transform."""
     mod = prepared(resnet50(image=64, width=32, blocks=(3, 4, 2, 1)))
+    frozen = mod["main"].with_attr(FROZEN_ATTRIBUTE, {"stage2_block1_conv2": ["NHCW", "OIHW"]})
+    mod.update_func(mod.get_global_var("main"), frozen)
     path = tmp_path_factory.mktemp("page") / "plan.html"
     path.write_text(eqsat_layout.plan(mod, AVX2).html("A small ResNet"), encoding="utf-8")
     return path
@@ -174,14 +179,48 @@ def test_every_heading_and_button_has_a_name(opened: Any) -> None:
 
 def test_next_leads_through_every_changed_kernel_and_back(opened: Any) -> None:
     page = opened()
-    stops = ask(page, "changedCards()")
-    seen = set()
-    for _ in range(stops):
-        page.click("#next")
-        seen.add(ask(page, "chosen()"))
-    assert len(seen) == stops > 5
+    cards = ask(page, "changedCards()")
+    page.click("#next")
+    seen = [ask(page, "chosen()")]
+    while page.click("#next") or ask(page, "chosen()") != seen[0]:
+        seen.append(ask(page, "chosen()"))
+        assert len(seen) < 200
+    assert len(cards) > 5
+    assert all(set(card) & set(seen) for card in cards)
     page.click("#previous")
-    assert ask(page, "chosen()") in seen
+    assert ask(page, "chosen()") == seen[-1]
+
+
+def test_what_is_gone_is_a_change(browser: Any, tmp_path: Path) -> None:
+    """Where a plan only left ops out, "next change" and the row of the layout transforms did nothing."""
+
+    def body(builder: Any, x: Any) -> Any:
+        y = builder.emit(op.permute_dims(builder.emit(op.permute_dims(x, [1, 0]), "there"), [1, 0]), "back")
+        return op.nn.relu(y)
+
+    path = tmp_path / "gone.html"
+    path.write_text(eqsat_layout.plan(program(body, (64, 32)), AVX2).html(), encoding="utf-8")
+    page = browser.new_page()
+    page.goto(path.as_uri())
+    for button in ("#next", ".changes button >> nth=0"):
+        page.click(button)
+        assert ask(page, "chosen()").startswith("before ")
+        page.keyboard.press("Escape")
+    page.close()
+
+
+def test_what_all_later_ops_read_is_drawn_at_once(browser: Any, tmp_path: Path) -> None:
+    """DenseNet's page took seconds to open: dagre led each edge through all rows that it crosses."""
+    nodes = tuple(PictureNode("op", "concat", f"x{i}", "NCHW", "1x8", 1e-6, (), binding=i) for i in range(120))
+    edges = tuple(PictureEdge(a, b, 1024) for b in range(120) for a in range(b))
+    picture = Picture("main", nodes, edges)
+    path = tmp_path / "dense.html"
+    path.write_text(render([picture], [picture], Summary("dense", [], [], [], [])), encoding="utf-8")
+    page = browser.new_page()
+    page.goto(path.as_uri())
+    assert ask(page, "overlaps('after')") == [120, []]
+    assert page.evaluate("document.querySelectorAll('.column.after .edge').length") == 119 * 60
+    page.close()
 
 
 def test_search_finds(opened: Any) -> None:
@@ -210,6 +249,13 @@ def test_a_narrow_window_has_one_column(opened: Any) -> None:
     page.click("[data-show=before]")
     shown = ask(page, "shownColumns()")
     assert shown == ["column before"]
+
+
+def test_a_phone_says_why(opened: Any) -> None:
+    """Below 520 pixels the reasons of changes were hidden."""
+    page = opened(width=400)
+    assert page.is_visible(".changes td.why >> nth=0")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
 def test_the_file_is_small(page_file: Path) -> None:

@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 from programs import AVX2, constant, program
+from tvm import relax
 from tvm.relax import op
 
 import eqsat_layout
@@ -124,6 +125,29 @@ def test_transforms_that_are_alike_are_one_row() -> None:
     page = render([], [], Summary("p", [], [], rows, []))
     assert page.count("<li>") == 2 + page.count('<li><i class="kernel">')
     assert "12 times <b>x0 to x11</b> NCHW → NHWC, 12.0 us, 12.0 KiB read and written" in page
+
+
+def test_ops_that_only_follow_their_neighbours_are_behind_a_click_where_there_are_many() -> None:
+    """What EfficientNet's page says first was longer than a screen: fourteen of 21 rows saved nothing."""
+    changes = [Change(f"op{i}", "NCHW", "NHWC", 1.0, 0.5 if i < 2 else 1.0, (f"x{i}",)) for i in range(13)]
+    shown, hidden = render([], [], Summary("p", [], changes, [], [])).split("<summary>")
+    assert hidden.startswith("11 more ops in 11 rows take the layout of their neighbours")
+    assert [shown.count('class="why">cheaper'), hidden.count('class="why">takes')] == [2, 11]
+    assert "<summary>" not in render([], [], Summary("p", [], changes[:12], [], []))
+
+
+def test_ways_to_make_several_results_have_layouts() -> None:
+    """Beside each way to compute a batch norm stood no layout."""
+
+    def body(builder: Any, x: Any) -> Any:
+        y = builder.emit(op.nn.conv2d(x, constant(32, 32, 3, 3), padding=1))
+        parts = builder.emit(op.nn.batch_norm(y, *(constant(32, seed=i) for i in range(4)), axis=1))
+        return builder.emit(relax.TupleGetItem(parts, 0))
+
+    data = data_of(eqsat_layout.plan(program(body, (1, 32, 28, 28)), AVX2).html())
+    (ways,) = {str(facts[WAYS]) for facts in data["facts"] if facts[OP] == "nn.batch_norm" and facts[WAYS]}
+    assert "NCHW16c" in ways
+    assert "''" not in ways
 
 
 def test_names_are_escaped() -> None:

@@ -2,7 +2,7 @@
 // A card is a kernel; its rows are ops. Nothing here touches the page but the canvas that measures text.
 'use strict';
 const Drawing = (() => {
-  const ROW = 38, PAD = 12, GAP = 14, BADGE = 16, LONGEST = 34, PART = 450;
+  const ROW = 38, PAD = 12, GAP = 14, BADGE = 16, LONGEST = 34, PART = 450, MOST_SPANS = 4000, LANE = 6;
   const ruler = document.createElement('canvas').getContext('2d');
   const FAMILY = 'system-ui, sans-serif';
   const widths = new Map();
@@ -81,11 +81,12 @@ const Drawing = (() => {
       ranker: made.cards.length > 300 ? 'tight-tree' : 'network-simplex' });
     graph.setDefaultEdgeLabel(() => ({}));
     made.cards.forEach((card, i) => graph.setNode(i, { width: card.width + 8, height: card.height + 6 }));
-    made.edges.forEach((edge) => graph.setEdge(edge.a, edge.b,
+    const far = farEdges(made), laid = made.edges.filter((edge) => !far.has(edge));
+    laid.forEach((edge) => graph.setEdge(edge.a, edge.b,
       { width: width(edge.bytes, '11px') + 6, height: 14, labelpos: 'c', weight: 1 }));
     dagre.layout(graph);
     made.cards.forEach((card, i) => { const at = graph.node(i); card.x = at.x; card.y = at.y; });
-    made.edges.forEach((edge) => {
+    laid.forEach((edge) => {
       const at = graph.edge(edge.a, edge.b);
       edge.points = at.points.map((p) => ({ x: p.x, y: p.y }));
       edge.label = { x: at.x, y: at.y };
@@ -93,7 +94,40 @@ const Drawing = (() => {
     const size = graph.graph();
     made.width = made.cards.length ? size.width : 200;
     made.height = made.cards.length ? size.height : 40;
+    route(made, [...far]);
     return made;
+  }
+
+  // Edges that dagre needs not know, as others lead there too, where the rows that all of them cross are so many that it
+  // would take seconds: each layer of a DenseNet reads all layers before it.
+  function farEdges(made) {
+    const out = made.cards.map(() => []), waits = made.cards.map(() => 0), rank = made.cards.map(() => 0), order = [];
+    made.edges.forEach(({ a, b }) => { out[a].push(b); waits[b]++; });
+    waits.forEach((count, i) => { if (!count) { order.push(i); } });
+    for (let k = 0; k < order.length; k++) {
+      out[order[k]].forEach((b) => { rank[b] = Math.max(rank[b], rank[order[k]] + 1); if (!--waits[b]) { order.push(b); } });
+    }
+    const span = (edge) => rank[edge.b] - rank[edge.a];
+    if (made.edges.reduce((sum, edge) => sum + span(edge), 0) <= MOST_SPANS) { return new Set(); }
+    const below = made.cards.map(() => new Set());
+    order.reverse().forEach((i) => out[i].forEach((b) => { below[i].add(b); below[b].forEach((c) => below[i].add(c)); }));
+    return new Set(made.edges.filter((edge) => out[edge.a].some((c) => c !== edge.b && below[c].has(edge.b))));
+  }
+
+  // Far edges run on the right of all cards, those of one source in one lane.
+  function route(made, far) {
+    const lanes = [], bySource = new Map();
+    far.forEach((edge) => bySource.set(edge.a, [...(bySource.get(edge.a) || []), edge]));
+    const top = (a) => made.cards[a].y + made.cards[a].height / 2;
+    [...bySource].sort((p, q) => top(p[0]) - top(q[0])).forEach(([a, edges]) => {
+      const free = lanes.findIndex((end) => end < top(a)), lane = free < 0 ? lanes.length : free, x = made.width + LANE * lane;
+      edges.forEach((edge) => {
+        const source = made.cards[a], target = made.cards[edge.b], end = target.y - target.height / 2;
+        edge.points = [{ x: source.x, y: top(a) }, { x, y: top(a) + LANE }, { x, y: end - LANE }, { x: target.x, y: end }];
+        lanes[lane] = Math.max(lanes[lane] || 0, end);
+      });
+    });
+    made.width += LANE * lanes.length;
   }
 
   // Stretches both drawings so that ops with the same binding stand beside each other, as far as they come in one order.
@@ -145,7 +179,7 @@ const Drawing = (() => {
     made.cards.forEach((card) => { card.y = moved(card.y); });
     made.edges.forEach((edge) => {
       edge.points.forEach((p) => { p.y = moved(p.y); });
-      edge.label.y = moved(edge.label.y);
+      if (edge.label) { edge.label.y = moved(edge.label.y); }
       const source = made.cards[edge.a], target = made.cards[edge.b];
       edge.points[0].y = source.y + source.height / 2;
       edge.points[edge.points.length - 1].y = target.y - target.height / 2;

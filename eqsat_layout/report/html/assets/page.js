@@ -68,11 +68,11 @@
   }
   function pathOf(edge) {
     const line = edge.points.map((p, k) => (k ? 'L' : 'M') + p.x.toFixed(1) + ' ' + p.y.toFixed(1)).join('');
-    return `<path class="edge" d="${line}" stroke-width="${edge.weight}"/>`;
+    return `<path class="edge${edge.label ? '' : ' far'}" d="${line}" stroke-width="${edge.weight}"/>`;
   }
   function svgOf(region, r, side) {
     const made = region.made[side], title = `${side === 'before' ? 'Before' : 'After'}: ${region.title}`;
-    const labels = made.edges.map((e) => `<text class="bytes" x="${e.label.x - Drawing.width(e.bytes, '11px') / 2}"` +
+    const labels = made.edges.filter((e) => e.label).map((e) => `<text class="bytes" x="${e.label.x - Drawing.width(e.bytes, '11px') / 2}"` +
       ` y="${e.label.y + 4}">${escaped(e.bytes)}</text>`);
     return `<svg role="group" aria-label="${escaped(title)}" width="${made.width * state.zoom}" height="${made.height * state.zoom}"` +
       ` viewBox="0 0 ${made.width} ${made.height}">${made.edges.map(pathOf).join('')}${labels.join('')}` +
@@ -242,21 +242,26 @@
   });
 
   // ---- next and previous change, search ----
-  function stops() { // one for each kernel of the plan that changed, as drawn
+  function stops() { // one for each kernel that changed, as drawn; on the left those of which nothing is left
     const found = [];
-    regions.forEach((region, r) => region.made.after.cards.forEach((card) => {
-      const i = card.rows.find((row) => region.changed.after[row]);
-      if (i !== undefined) { found.push([r, 'after', i, card]); }
-    }));
+    regions.forEach((region, r) => {
+      const own = [];
+      ['after', 'before'].forEach((side) => region.made[side].cards.forEach((card) => {
+        const i = card.rows.find((row) => region.changed[side][row] && (side === 'after' || !twin(region, side, row)));
+        if (i !== undefined) { own.push([r, side, i, card]); }
+      }));
+      found.push(...own.sort((a, b) => a[3].y - b[3].y));
+    });
     return found;
   }
   function step(by) {
     const all = stops();
-    if (!all.length) { return; }
+    if (!all.length) { document.getElementById('found').textContent = 'nothing changes'; return; }
     let at = by > 0 ? -1 : all.length;
     if (state.chosen) {
-      const [r, side, i] = state.chosen, other = side === 'after' ? i : (twin(regions[r], side, i) || [])[1];
-      const found = all.findIndex(([s, , , card]) => s === r && other !== undefined && card.rows.includes(shownAt(r, 'after', other)));
+      const [r, side, i] = state.chosen, places = [[side, i], twin(regions[r], side, i)].filter(Boolean);
+      const found = all.findIndex(([s, own, , card]) =>
+        s === r && places.some(([at_, k]) => at_ === own && card.rows.includes(shownAt(r, own, k))));
       at = found >= 0 ? found : at;
     }
     const [r, side, i] = all[(at + by + all.length) % all.length];
@@ -296,8 +301,12 @@
         const other = twin(regions[r], 'before', i);
         return other ? choose(r, ...other) : choose(r, 'before', i);
       }
-      const r = regions.findIndex((region) => region.after.nodes.some((_, i) => fact(region, 'after', i)[KIND] === 'transform'));
-      if (r >= 0) { choose(r, 'after', regions[r].after.nodes.findIndex((_, i) => fact(regions[r], 'after', i)[KIND] === 'transform')); }
+      for (const side of ['after', 'before']) { // layout transforms: the first that stays, or the first that goes
+        for (let r = 0; r < regions.length; r++) {
+          const i = regions[r][side].nodes.findIndex((_, k) => fact(regions[r], side, k)[KIND] === 'transform');
+          if (i >= 0) { return choose(r, side, i); }
+        }
+      }
     };
     row.addEventListener('click', go);
   });
