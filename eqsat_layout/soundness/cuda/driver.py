@@ -40,6 +40,14 @@ class _Graph:
     launches: list[Callable[[], None]] = field(default_factory=list)
 
 
+class _Narrow(int):
+    """A number of the driver's; cuda-bindings takes no others in lists."""
+
+
+class _Wide(int):
+    """Of 64 bits."""
+
+
 class _Map:
     """What the driver gives for a tensor map: its address is that of the parameter."""
 
@@ -62,7 +70,7 @@ class SimulatedDriver:
     CUtensorMapSwizzle = SimpleNamespace(CU_TENSOR_MAP_SWIZZLE_128B=3)
     CUtensorMapL2promotion = SimpleNamespace(CU_TENSOR_MAP_L2_PROMOTION_L2_256B=3)
     CUtensorMapFloatOOBfill = SimpleNamespace(CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE=0)
-    cuuint32_t = cuuint64_t = int
+    cuuint32_t, cuuint64_t = _Narrow, _Wide
     CUstreamCaptureMode = SimpleNamespace(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL="thread local")
 
     def __init__(self, order: int = 0, code: Sequence[bytes] = ()) -> None:
@@ -182,6 +190,8 @@ class SimulatedDriver:
         *_how: int,
     ) -> tuple[Result, _Map | None]:
         """Of a memory from its beginning; rows of boxes are exchanged whatever is asked for."""
+        if not {*map(type, [*extents, *strides])} <= {_Wide} or {*map(type, [*box, *apart])} != {_Narrow}:
+            raise TypeError("numbers of other types than the driver's")
         memory = self._memories.get(address)
         if memory is None or {*apart} != {1}:
             return Result.CUDA_ERROR_INVALID_VALUE, None

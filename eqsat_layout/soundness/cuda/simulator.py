@@ -132,7 +132,7 @@ class Simulator:
                 (ctypes.c_int * count)(*granules),
                 None if settled is None else (ctypes.c_int * count)(*(i in settled for i in range(count))),
                 written,
-                (ctypes.c_void_p * count)(*(one and ctypes.addressof(one) for one in maps)),
+                (ctypes.c_void_p * count)(*(None if one is None else ctypes.addressof(one) for one in maps)),
                 ctypes.c_int(count),
                 grid_index,
                 block_index,

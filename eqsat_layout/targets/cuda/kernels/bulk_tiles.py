@@ -171,7 +171,9 @@ class BulkTiles:
         phase = tirx.floormod(tirx.floordiv(tile, stages), 2).astype("uint32")
         place = self._barrier(tirx.floormod(tile, stages))
         tried = issued("mbarrier.try_wait.parity.shared::cta.b64", at(done, 0), place, phase)
-        return sequence([tirx.AllocBuffer(done), kept(done, _unsigned(0), 0), tirx.While(at(done, 0) == _unsigned(0), tried)])
+        return sequence(
+            [tirx.AllocBuffer(done), kept(done, _unsigned(0), 0), tirx.While(at(done, 0) == _unsigned(0), tried)]
+        )
 
     def _barrier(self, stage: Any) -> Any:
         return address(self._arrived, self._plan.arrived_word // 2 + stage)

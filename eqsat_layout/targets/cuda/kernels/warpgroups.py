@@ -2,7 +2,8 @@
 
 In: where both operands of a tile lie: rows of 128 bytes along the steps, whose units of 16 bytes are exchanged by the
 row (:class:`~eqsat_layout.targets.cuda.kernels.fills.TileShape`). Out: statements that begin to multiply a tile, and
-that wait for the products: what stands between is done meanwhile. A warp has 16 of the 64 rows, in the registers that the instructions of one warp have them in.
+that wait for the products: what stands between is done meanwhile. A warp has 16 of the 64 rows, in the registers that
+the instructions of one warp have them in.
 """
 
 from __future__ import annotations
