@@ -62,7 +62,7 @@ def instructions(cubin: bytes) -> Counter[str]:
 _IS_CODE: Final = 1
 _IS_RUN: Final = 4
 """Kind and flag of a section of ELF."""
-_OPCODES: Final = {0x03C: "HMMA", 0x037: "IMMA", 0x03B: "LDSM", 0x1AE: "LDGSTS", 0x1B4: "UTMALDG"}
+_OPCODES: Final = {0x03C: "HMMA", 0x037: "IMMA", 0x03B: "LDSM", 0x1AE: "LDGSTS", 0x1B4: "UTMALDG", 0x1F0: "HGMMA"}
 """Found by comparing machine code with the PTX it was made of: there is no disassembler here."""
 
 
