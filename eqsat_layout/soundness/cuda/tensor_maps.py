@@ -24,7 +24,7 @@ _MOST_STRIDE: Final = 1 << 40
 _MOST_BOX: Final = 256
 
 
-class Words(ctypes.Structure):
+class MapWords(ctypes.Structure):
     """``TensorMap`` in ``runtime/bulk.cpp``, which finds the address of the memory by itself."""
 
     _fields_ = (
@@ -64,9 +64,9 @@ class MappedArray:
             return "it reaches beyond the end of its memory"
         return ""
 
-    def words(self) -> Words:
+    def words(self) -> MapWords:
         """Without the address."""
         rank = len(self.extents)
-        made = Words(rank=rank, size=self.size)
+        made = MapWords(rank=rank, size=self.size)
         made.extents[:rank], made.strides[: rank - 1], made.box[:rank] = self.extents, self.strides, self.box
         return made

@@ -46,7 +46,7 @@ _COPY: Final = "cp.async.bulk.tensor.{}d.shared::cluster.global.tile.mbarrier::c
 
 
 @dataclass(frozen=True)
-class Rows:
+class EvenRows:
     """An operand as its tensor map has it: ``extents`` and ``strides`` (elements) along the steps, which are 1 apart,
     across them, and along each axis of ``batch``."""
 
@@ -56,13 +56,13 @@ class Rows:
     batch: tuple[Axis, ...]
 
 
-def rows_of_both(product: Product, arithmetic: Arithmetic) -> tuple[Rows, Rows] | None:
+def rows_of_both(product: Product, arithmetic: Arithmetic) -> tuple[EvenRows, EvenRows] | None:
     """Of the left and the right operand; ``None`` where one is not such."""
     left, right = (_rows_of(side, product.batch, product.func.params) for side in sides_of(product, arithmetic))
     return None if left is None or right is None else (left, right)
 
 
-def _rows_of(side: Side, batch: FlatAxes, params: Sequence[Any]) -> Rows | None:
+def _rows_of(side: Side, batch: FlatAxes, params: Sequence[Any]) -> EvenRows | None:
     """``None`` for operands that are worked out, guarded, or no rows at even distances of whole units."""
     load, size = side.operand.value, side.arithmetic.operand_bytes
     if not isinstance(load, tvm.ir.TensorLoad) or not side.arithmetic.takes(side.operand.dtype):
@@ -79,7 +79,7 @@ def _rows_of(side: Side, batch: FlatAxes, params: Sequence[Any]) -> Rows | None:
     if not _is_linear(load, axes, strides, side.fixed):
         return None
     extents = (side.steps.extent, side.across.extent, *(axis.extent for axis in batch.axes))
-    return Rows(load.source, extents, (1, *outer), batch.axes)
+    return EvenRows(load.source, extents, (1, *outer), batch.axes)
 
 
 def _as_one_axis(group: FlatAxes, strides: Mapping[Any, int]) -> int:
@@ -106,7 +106,7 @@ def _is_linear(load: Any, axes: Sequence[Axis], strides: Mapping[Any, int], fixe
 class BulkTiles:
     """Of both operands, with a barrier a stage, at which their bytes are counted as they arrive."""
 
-    def __init__(self, product: Product, sides: Sequence[Rows], plan: ProductPlan, memory: Shared) -> None:
+    def __init__(self, product: Product, sides: Sequence[EvenRows], plan: ProductPlan, memory: Shared) -> None:
         self._product, self._rows, self._plan, self._memory = product, sides, plan, memory
         self._maps = [
             tirx.Var(f"{rows.buffer.name}_map_{side}", tvm.ir.PointerType(tirx.TensorMapType()))
