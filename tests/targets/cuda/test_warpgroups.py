@@ -50,7 +50,7 @@ def kernels_of(case: Case, dtype: str, **changes: Any) -> tuple[Any, Kernels]:
         ("matrices", "bfloat16", {"block_rows": 128, "stages": 3}),
         ("a batch", "float16", {"block_columns": 128, "warp_columns": 128}),
         ("3x3", "float16", {"splits": 2}),
-        ("strides", "bfloat16", {}),
+        ("strides", "bfloat16", {"stages": 6}),
     ],
 )
 def test_products(name: str, dtype: str, changes: dict[str, Any]) -> None:

@@ -36,6 +36,8 @@ MOST_REGISTERS: Final = 240
 """Of a thread, by our count: beyond that they spill."""
 _GROUP_ROWS: Final = (64, 128, 256)
 _GROUP_COLUMNS: Final = (64, 128, 256)
+_GROUP_STAGES: Final = (*_STAGES, 6)
+"""Small products wait for memory most of the time: more tiles are on their way."""
 _OF_GROUPS: Final = ("float16", "bfloat16")
 """Arithmetics that warps do together here."""
 _MOST_THREADS: Final = 512
@@ -174,7 +176,7 @@ def _plans_of_warps(arithmetic: Arithmetic) -> Iterator[ProductPlan]:
 
 def _plans_of_groups(arithmetic: Arithmetic) -> Iterator[ProductPlan]:
     steps = LINE_BYTES // arithmetic.operand_bytes
-    for rows, columns, stages in itertools.product(_GROUP_ROWS, _GROUP_COLUMNS, _STAGES):
+    for rows, columns, stages in itertools.product(_GROUP_ROWS, _GROUP_COLUMNS, _GROUP_STAGES):
         yield ProductPlan(arithmetic.name, rows, columns, steps, GROUP_WARP_ROWS, columns, stages, in_groups=True)
 
 
