@@ -113,6 +113,17 @@ def sliced(offset: int) -> Any:
     return te.create_prim_func([a, b, te.compute((256, 256), total, name="c")])
 
 
+def overlapping() -> Any:
+    """Products of windows of 64, eight apart."""
+    a, b = te.placeholder((4096,), "float16", name="a"), te.placeholder((256, 64), "float16", name="b")
+    k = te.reduce_axis((0, 64), "k")
+
+    def total(i: Any, j: Any) -> Any:
+        return te.sum(a[i * 8 + k].astype("float32") * b[j, k].astype("float32"), axis=k)
+
+    return te.create_prim_func([a, b, te.compute((504, 256), total, name="c")])
+
+
 @pytest.mark.parametrize(
     ("func", "is_taken"),
     [
@@ -121,13 +132,26 @@ def sliced(offset: int) -> Any:
         (matmul(256, 256, 64, right="nk", batch=4)("float16", "float32", "float16"), True),
         (sliced(0), True),
         (sliced(64), False),
+        (overlapping(), False),
         (matmul(1024, 1024, 1028, right="nk")("float16", "float32", "float16"), False),
         (matmul(1024, 1024, 1024, right="kn")("float16", "float32", "float16"), False),
         (conv((28, 28), 128, 512, (3, 3), pad=1, batch=8)("float16", "float32", "float16"), False),
         (conv((28, 28), 128, 512, (1, 1), stride=2, batch=8)("float16", "float32", "float16"), False),
         (matmul(1024, 1024, 1024, right="nk")("float32", "float32", "float32"), False),
     ],
-    ids=["matrices", "pointwise", "batch", "part", "later part", "odd rows", "across", "3x3", "strides", "floats"],
+    ids=[
+        "matrices",
+        "pointwise",
+        "batch",
+        "part",
+        "later part",
+        "overlapping",
+        "odd rows",
+        "across",
+        "3x3",
+        "strides",
+        "floats",
+    ],
 )
 def test_rows_at_even_distances_take_them(func: Any, is_taken: bool) -> None:
     product = product_of(func)

@@ -74,7 +74,8 @@ def _rows_of(side: Side, batch: FlatAxes, params: Sequence[Any]) -> EvenRows | N
     strides = {axis.var: access.stride(axis.var) or 0 for axis in axes}
     steps, across = (_as_one_axis(group, strides) for group in (side.steps, side.across))
     outer = (across, *(strides[axis.var] for axis in batch.axes))
-    if steps != 1 or any(one <= 0 or one * size % UNIT or one * size >= _MOST_STRIDE for one in outer):
+    least = as_int(side.steps.extent) or _MOST_STRIDE  # rows that overlap, as windows do, are not promised to be taken
+    if steps != 1 or any(one < least or one * size % UNIT or one * size >= _MOST_STRIDE for one in outer):
         return None
     if not _is_linear(load, axes, strides, side.fixed):
         return None
