@@ -32,7 +32,7 @@ Row = dict[str, Any]
 Columns = Sequence[tuple[str, str, str]]
 
 _SYMBOL: Final = 1
-_TENSOR_CORES: Final = ("tensor cores", "warp groups")
+_TENSOR_CORES: Final = ("tensor cores", "warp groups", "warp groups, TMA")
 _MICRO: Final = ("modelled", "floor")
 
 NETWORKS: Final[Columns] = (
@@ -153,7 +153,7 @@ def kernels_of(program: CudaProgram, machine: CudaMachine) -> list[Row]:
 def family_of(source: str) -> str:
     """What its text says of how it runs."""
     if "wgmma.mma_async" in source:
-        return "warp groups"
+        return "warp groups, TMA" if "cp.async.bulk.tensor" in source else "warp groups"
     if "mma.sync" in source:
         return "tensor cores"
     if "__shfl" in source:

@@ -86,7 +86,7 @@ def _different(product: Product, target: CudaTarget) -> list[ProductPlan]:
     """The best of each size of a block, with a whole sum and with parts of it: what else plans say matters less."""
     found: dict[Any, ProductPlan] = {}
     for plan in plans_for(product, target.machine):
-        found.setdefault((plan.block_rows, plan.block_columns, plan.splits > 1, plan.in_groups), plan)
+        found.setdefault((plan.block_rows, plan.block_columns, plan.splits > 1, plan.in_groups, plan.in_bulk), plan)
     return list(found.values())
 
 

@@ -105,6 +105,11 @@ def _conv(emit: Any, x: Any, w: Any, bias: Any) -> Any:
     return emit(op.nn.relu(emit(op.add(emit(op.nn.conv2d(x, w, strides=2, padding=1)), bias))))
 
 
+def _pointwise(emit: Any, x: Any, w: Any) -> Any:
+    """Rows of channels on both sides: what tensor maps are of."""
+    return emit(op.nn.relu(emit(op.nn.conv2d(x, w, data_layout="NHWC", kernel_layout="OHWI"))))
+
+
 def _depthwise(emit: Any, x: Any, w: Any) -> Any:
     return emit(op.clip(emit(op.nn.conv2d(x, w, padding=1, groups=int(w.ty.shape[0]))), 0, 6))
 
@@ -156,6 +161,7 @@ FAMILIES: Final[dict[str, tuple[Body, Sequence[tuple[int, ...]]]]] = {
     "split_sum": (_product, ((16, 1024), (1024, 32))),
     "batched": (_product, ((3, 40, 48), (3, 48, 56))),
     "conv": (_conv, ((1, 16, 15, 15), (32, 16, 3, 3), (1, 32, 1, 1))),
+    "pointwise": (_pointwise, ((1, 20, 20, 72), (136, 1, 1, 72))),
     "depthwise": (_depthwise, ((1, 32, 14, 14), (32, 1, 3, 3))),
     "grouped": (_grouped, ((1, 32, 9, 9), (64, 16, 3, 3))),
     "transposed": (_transposed, ((1, 16, 7, 7), (16, 8, 2, 2))),

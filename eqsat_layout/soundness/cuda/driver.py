@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eqsat_layout.soundness.cuda.simulator import Simulator
+from eqsat_layout.soundness.cuda.tensor_maps import KIND, MappedArray
 from eqsat_layout.targets.cuda.host.device import CudaDevice
 from eqsat_layout.targets.cuda.host.executable import CudaProgram
 
@@ -39,6 +40,24 @@ class _Graph:
     launches: list[Callable[[], None]] = field(default_factory=list)
 
 
+class _Narrow(int):
+    """A number of the driver's; cuda-bindings takes no others in lists."""
+
+
+class _Wide(int):
+    """Of 64 bits."""
+
+
+class _Map:
+    """What the driver gives for a tensor map: its address is that of the parameter."""
+
+    def __init__(self, mapped: MappedArray) -> None:
+        self.mapped, self._words = mapped, mapped.words()
+
+    def getPtr(self) -> int:
+        return ctypes.addressof(self._words)
+
+
 class SimulatedDriver:
     """``order``: of blocks and threads, see :meth:`Simulator.launch`. ``launched``: kernels that ran. ``code``: of all
     modules, to be compiled together; what else is loaded is compiled by itself."""
@@ -46,6 +65,12 @@ class SimulatedDriver:
     CUresult = Result
     CUfunction_attribute = SimpleNamespace(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES="shared")
     CUlaunchAttributeID = SimpleNamespace(CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION="overlaps")
+    CUtensorMapDataType = SimpleNamespace(CU_TENSOR_MAP_DATA_TYPE_FLOAT16=2, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16=2)
+    CUtensorMapInterleave = SimpleNamespace(CU_TENSOR_MAP_INTERLEAVE_NONE=0)
+    CUtensorMapSwizzle = SimpleNamespace(CU_TENSOR_MAP_SWIZZLE_128B=3)
+    CUtensorMapL2promotion = SimpleNamespace(CU_TENSOR_MAP_L2_PROMOTION_L2_256B=3)
+    CUtensorMapFloatOOBfill = SimpleNamespace(CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE=0)
+    cuuint32_t, cuuint64_t = _Narrow, _Wide
     CUstreamCaptureMode = SimpleNamespace(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL="thread local")
 
     def __init__(self, order: int = 0, code: Sequence[bytes] = ()) -> None:
@@ -54,6 +79,7 @@ class SimulatedDriver:
         self._captured: _Graph | None = None
         self._simulators = dict(zip(code, Simulator.of_each([one.decode() for one in code]), strict=True))
         self._unsettled: set[int] = set()
+        self._maps: dict[int, _Map] = {}
         self.launched = 0
 
     def CUlaunchConfig(self) -> Any:
@@ -152,6 +178,30 @@ class SimulatedDriver:
         ctypes.memmove(target, source, size)
         return Result.CUDA_SUCCESS
 
+    def cuTensorMapEncodeTiled(
+        self,
+        size: int,
+        _rank: int,
+        address: int,
+        extents: Sequence[int],
+        strides: Sequence[int],
+        box: Sequence[int],
+        apart: Sequence[int],
+        *_how: int,
+    ) -> tuple[Result, _Map | None]:
+        """Of a memory from its beginning; rows of boxes are exchanged whatever is asked for."""
+        if not {*map(type, [*extents, *strides])} <= {_Wide} or {*map(type, [*box, *apart])} != {_Narrow}:
+            raise TypeError("numbers of other types than the driver's")
+        memory = self._memories.get(address)
+        if memory is None or {*apart} != {1}:
+            return Result.CUDA_ERROR_INVALID_VALUE, None
+        mapped = MappedArray(memory, size, extents, strides, box)
+        if mapped.wrong:
+            return Result.CUDA_ERROR_INVALID_VALUE, None
+        made = _Map(mapped)
+        self._maps[made.getPtr()] = made
+        return Result.CUDA_SUCCESS, made
+
     def cuStreamBeginCapture(self, _stream: Any, _mode: Any) -> tuple[Result]:
         """Launches are kept from here on."""
         self._captured = _Graph()
@@ -218,11 +268,11 @@ class SimulatedDriver:
         def launch() -> None:
             if not overlaps:
                 self._unsettled.clear()
-            settled = {i for i, argument in enumerate(arguments) if id(argument) not in self._unsettled}
+            settled = {i for i, argument in enumerate(arguments) if id(_memory(argument)) not in self._unsettled}
             report = simulator.launch(
                 name, arguments, grid, block, config.sharedMemBytes, self._order, settled if overlaps else None
             )
-            self._unsettled.update(id(arguments[i]) for i in report.written)
+            self._unsettled.update(id(_memory(arguments[i])) for i in report.written)
             self.launched += 1
 
         if self._captured is None:
@@ -235,8 +285,14 @@ class SimulatedDriver:
         """What the pointer to an argument points to: memory from its start, or a number."""
         if kind.endswith("*"):
             return self._memories[ctypes.c_uint64.from_address(address).value]
+        if kind == KIND:
+            return self._maps[address].mapped
         wide = "64" in kind or "long long" in kind
         return (ctypes.c_int64 if wide else ctypes.c_int32).from_address(address).value
+
+
+def _memory(argument: Any) -> Any:
+    return argument.array if isinstance(argument, MappedArray) else argument
 
 
 def simulated(program: CudaProgram, order: int = 0) -> CudaDevice:

@@ -154,6 +154,8 @@ def _matrices(writer: Writer, instruction: Instruction) -> str | None:
 
 
 def _copy(writer: Writer, instruction: Instruction) -> str | None:
+    if instruction.words[:3] == ("cp", "async", "bulk"):
+        return _bulk_copy(writer, instruction) if len(instruction.operands) == 3 else None
     opcode, operands = re.sub(r"\.L2::\d+B", "", instruction.opcode), instruction.operands
     if not operands:
         groups = {"cp.async.commit_group": "sim::cp_async_commit();", "cp.async.wait_all": "sim::cp_async_wait_all();"}
@@ -168,6 +170,38 @@ def _copy(writer: Writer, instruction: Instruction) -> str | None:
         taken = f"({taken} ? 0 : {size})"
     to, source = writer.address(operands[0], "shared"), writer.address(operands[1], "global")
     return f"sim::cp_async({writer.line}, {to}, {source}, {size}, {taken}, {str('.cg.' in opcode).lower()});"
+
+
+def _bulk_copy(writer: Writer, instruction: Instruction) -> str | None:
+    """By a tensor map whose axes are all there (tiled), to this block's shared memory."""
+    counted = r"mbarrier::complete_tx::bytes"
+    form = rf"cp\.async\.bulk\.tensor\.[1-5]d\.shared::(?:cta|cluster)\.global(?:\.tile)?\.{counted}"
+    if not re.fullmatch(form, instruction.opcode):
+        return None
+    to, source, barrier = instruction.operands
+    parts = split_operands(source[1:-1])
+    places = ", ".join(writer.value(one, "int") for one in writer.words(parts[-1]))
+    where = [writer.address(one, "shared") for one in (to, barrier)]
+    given = f"(const void*){writer.address(f'[{parts[0]}]', 'global')}"
+    return f"sim::bulk_tensor({writer.line}, {where[0]}, {given}, {{{places}}}, {where[1]});"
+
+
+_OF_BLOCK: Final = r"(?:\.(?:release|acquire)\.cta)?\.shared(?:::cta)?\.b64"
+
+
+def _mbarrier(writer: Writer, instruction: Instruction) -> str | None:
+    """Those of this block."""
+    kinds = r"init|arrive(?:\.expect_tx)?|(?:try|test)_wait\.parity"
+    form, operands = re.fullmatch(rf"mbarrier\.({kinds}){_OF_BLOCK}", instruction.opcode), instruction.operands
+    if not form or (form[1] in ("init", "arrive")) != (len(operands) == 2):
+        return None
+    place = writer.address(operands[form[1] != "init"], "shared")
+    last = "0u" if form[1] == "arrive" else writer.value(operands[-1], "unsigned")
+    name, _, waits = form[1].partition("_wait")
+    if waits:
+        return writer.put(operands[0], f"sim::mbarrier_try_wait({writer.line}, {place}, {last})")
+    name = name.partition(".")[0]
+    return f"sim::mbarrier_{name}({writer.line}, {place}, {last});" if operands[0] == "_" or name == "init" else None
 
 
 def _move(writer: Writer, instruction: Instruction) -> str | None:
@@ -278,6 +312,8 @@ def _warpgroup(writer: Writer, instruction: Instruction) -> str | None:
 
 def _fence(_: Writer, instruction: Instruction) -> str:
     """Those that reach no further than the block order nothing between blocks."""
+    if instruction.words[1:2] == ("mbarrier_init",):
+        return "sim::fence_barriers();"
     if instruction.words[1:3] == ("proxy", "async"):
         return "sim::fence_proxy();"
     return "sim::fence();" if {"gl", "gpu", "sys"} & {*instruction.words} else ";"
@@ -310,6 +346,7 @@ _RULES: Final[dict[str, tuple[_Rule, tuple[int, ...]]]] = {
     **dict.fromkeys((*_UNARY, "mov"), (_arithmetic, (2,))),
     **dict.fromkeys(("fma", "mad"), (_arithmetic, (4,))),
     **dict.fromkeys(("fence", "membar"), (_fence, (0,))),
+    "mbarrier": (_mbarrier, (2, 3)),
     "wgmma": (_warpgroup, (0, 1, 8)),
     "griddepcontrol": (_other_launches, (0,)),
     **dict.fromkeys(_HINTS, (_hint, (0, 1))),

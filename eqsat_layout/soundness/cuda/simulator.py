@@ -21,6 +21,7 @@ from eqsat_layout.errors import InputError, did_you_mean
 from eqsat_layout.soundness.cuda.build import built, line_at
 from eqsat_layout.soundness.cuda.faults import KernelFault
 from eqsat_layout.soundness.cuda.source import SourceKernel, Translation, translate
+from eqsat_layout.soundness.cuda.tensor_maps import KIND, MappedArray
 
 MOST_SHARED: Final = 227 << 10
 """Bytes of shared memory that a block may have (compute capability 9.0)."""
@@ -108,7 +109,7 @@ class Simulator:
         thread has waited for them (``griddepcontrol.wait``), it may read these only.
 
         Arrays are what a pointer points to, C-contiguous and of its element's size, or bytes; of one without elements
-        nothing may be read. Numbers are numbers.
+        nothing may be read. Numbers are numbers; for a tensor map there is a :class:`MappedArray`.
         Arrays may be the same, but not overlap in part. Raises :class:`KernelFault`, and :class:`InputError` for
         arguments that don't fit.
         """
@@ -116,6 +117,7 @@ class Simulator:
         grid_index, block_index = _extents(kernel, "grid", grid), _extents(kernel, "block", block)
         _check_limits(kernel, math.prod(block), shared_bytes)
         values, sizes, granules, kept = self._values(kernel, arguments)
+        maps = [one.words() if isinstance(one, MappedArray) else None for one in arguments]
         if settled is not None and (early := sorted(kernel.restricted.difference(settled))):
             text = f"argument {early[0]} is __restrict__: the compiler may load it before it waits for other launches"
             raise KernelFault("race", 0, f"kernel {name}: {text}")
@@ -130,6 +132,7 @@ class Simulator:
                 (ctypes.c_int * count)(*granules),
                 None if settled is None else (ctypes.c_int * count)(*(i in settled for i in range(count))),
                 written,
+                (ctypes.c_void_p * count)(*(None if one is None else ctypes.addressof(one) for one in maps)),
                 ctypes.c_int(count),
                 grid_index,
                 block_index,
@@ -164,11 +167,12 @@ class Simulator:
         values, sizes, granules, kept = [], [], [], []
         for i, (kind, argument) in enumerate(zip(kernel.parameters, arguments, strict=True)):
             what = f"kernel {kernel.name}, argument {i} ({kind})"
-            if kind.endswith("*"):
-                array = _checked_array(what, argument, elements[i])
+            if kind.endswith("*") or kind == KIND:
+                size = elements[i] if kind.endswith("*") else _mapped_size(what, argument)
+                array = _checked_array(what, argument if kind.endswith("*") else argument.array, size)
                 values.append(array.ctypes.data)
                 sizes.append(array.nbytes)
-                granules.append(elements[i].bit_length() - 1)
+                granules.append(size.bit_length() - 1)
             elif kind.removeprefix("const ") in _NUMBERS:
                 number = _NUMBERS[kind.removeprefix("const ")](argument)
                 kept.append(number)
@@ -176,7 +180,7 @@ class Simulator:
                 sizes.append(0)
                 granules.append(-1)
             else:
-                raise InputError(f"{what}: the simulator passes pointers and numbers only")
+                raise InputError(f"{what}: the simulator passes pointers, tensor maps and numbers only")
         return values, sizes, granules, kept
 
     def _fault(self, name: str, report: _Report) -> KernelFault:
@@ -215,6 +219,15 @@ def _extents(kernel: SourceKernel, what: str, extents: Sequence[int]) -> _Index:
     if len(extents) > 3 or any(extent < 1 for extent in extents):
         raise InputError(f"kernel {kernel.name}: a {what} of {tuple(extents)}")
     return _Index(*(int(extent) for extent in extents), *[1] * (3 - len(extents)))
+
+
+def _mapped_size(what: str, argument: Any) -> int:
+    """Bytes of an element; :class:`InputError` for what is no tensor map, or none that a driver makes."""
+    if not isinstance(argument, MappedArray):
+        raise InputError(f"{what}: not a tensor map of an array")
+    if argument.wrong:
+        raise InputError(f"{what}: {argument.wrong}")
+    return argument.size
 
 
 def _checked_array(what: str, argument: Any, size: int) -> _Array:

@@ -108,7 +108,7 @@ def _kernel(found: re.Match[str]) -> SourceKernel:
         )
         if not declared:
             raise SourceError(f"kernel {found[2]}: the parameter {parameter!r} can't be read")
-        parameters.append(declared[1].strip())
+        parameters.append(" ".join(declared[1].split()))
     return SourceKernel(found[2], tuple(parameters), int(found[1] or 1024), frozenset(restricted))
 
 

@@ -34,6 +34,12 @@ _CONVERSIONS: Final = {
     "int16": "(short)",
     "uint16": "(unsigned short)",
 }
+_TENSOR_MAP: Final = """#ifdef __CUDACC_RTC__
+struct alignas(64) CUtensorMap { unsigned long long opaque[16]; };
+#endif
+"""
+"""NVRTC reads no header of the driver's."""
+_ENTRY: Final = 'extern "C" __global__'
 
 
 def lowered(functions: Mapping[str, Any], target: tvm.target.Target) -> Lowered:
@@ -89,11 +95,15 @@ def _sources(name: str, mod: tvm.IRModule, target: tvm.target.Target, constants:
                 built = generate(tvm.IRModule({var: kernel}), target)
             except tvm.error.InternalError as error:
                 raise TargetError(f"kernel {var.name_hint} of {name}: {_first_line(error)}") from error
-        text = with_pairs(str(built.inspect_source()))
+        text = _with_tensor_map(with_pairs(str(built.inspect_source())))
         found[str(var.name_hint)] = (
             waiting(text, constants) if has_dependent_launch(str(target.attrs["arch"])) else text
         )
     return found
+
+
+def _with_tensor_map(text: str) -> str:
+    return text.replace(_ENTRY, _TENSOR_MAP + _ENTRY, 1) if "CUtensorMap" in text else text
 
 
 def _first_line(error: Exception) -> str:

@@ -6,8 +6,9 @@ these layouts will be, or ``None`` for what will be no product (:mod:`.kernels.p
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,7 +17,7 @@ from eqsat_layout.cost.model import dtype_bytes
 from eqsat_layout.cost.vectorise import Heaviest
 from eqsat_layout.errors import LayoutError
 from eqsat_layout.maps import Format
-from eqsat_layout.targets.cuda.kernels.arithmetics import common_type
+from eqsat_layout.targets.cuda.kernels.arithmetics import UNIT, common_type
 from eqsat_layout.targets.cuda.kernels.operands import SUMS
 from eqsat_layout.targets.cuda.kernels.product_shape import ProductShape
 from eqsat_layout.targets.cuda.kernels.products import FEW
@@ -26,6 +27,8 @@ from eqsat_layout.tir.sized import sized_extent
 
 _COPIES: Final = (16, 8, 4)
 """Bytes of an asynchronous copy."""
+_MOST_OUTER: Final = 3
+"""Axes of a tensor map beside rows and what lies in them."""
 
 
 def planned_product(heavy: Heaviest, computation: Computation, result: str, padded: float) -> ProductShape | None:
@@ -64,7 +67,57 @@ def planned_product(heavy: Heaviest, computation: Computation, result: str, padd
     copies, are_along = (max(sides[0]), max(sides[1])), all(along >= across for along, across in sides)
     sizes = [_elements(computation, heavy.reads[side][0].buffer) for side in order]
     left, right = (min(groups.batch * own * steps, size) for own, size in zip((rows, columns), sizes, strict=True))
-    return ProductShape(dtype, groups.batch, rows, columns, steps, copies, (left, right), result_bytes, are_along)
+    are_rows = all(
+        _are_rows(*heavy.reads[side], computation, heavy.block, groups.own[side], groups.summed) for side in order
+    )
+    return ProductShape(
+        dtype, groups.batch, rows, columns, steps, copies, (left, right), result_bytes, are_along, are_rows
+    )
+
+
+def _are_rows(
+    read: Access, fmt: Format, computation: Computation, block: Block, own: Sequence[int], summed: Sequence[int]
+) -> bool:
+    """An operand of halves in which the steps lie side by side, the rest at even distances of whole units."""
+    buffer, digits = computation.buffers[read.buffer], [d for d in fmt.index_map.flat_digits if d.extent != 1]
+    if not _is_operand(computation, read.buffer) or dtype_bytes(buffer.dtype) != 2 or any(map(any, fmt.padding)):
+        return False
+    axes = [digit.axis for digit in digits]
+    variables = [axis_of(block, index) if not _begins_later(index) else None for index in read.indices]
+    if len({*axes}) < len(axes) or any(variables[axis] is None for axis in axes):
+        return False
+    strides, place = dict[int, int](), 1
+    for digit in reversed(digits):
+        strides[variables[digit.axis] or 0] = place
+        place *= assumed_size(digit.extent)
+    outer = [one for one in strides if one not in summed and one not in own]
+    apart = [_as_one_axis(block, one, strides) for one in (summed, own)]
+    rest = (apart[1], *(strides[one] for one in outer))
+    return apart[0] == 1 and len(outer) <= _MOST_OUTER and all(one > 0 and 2 * one % UNIT == 0 for one in rest)
+
+
+def _is_operand(computation: Computation, buffer: int) -> bool:
+    """It is one, or the same copied: as it is padded by nothing."""
+    while buffer not in computation.operands:
+        stores = [one for block in computation.blocks for one in block.stores if one.access.buffer == buffer]
+        source = stores[0].value.access if len(stores) == 1 else None
+        if source is None or computation.buffers[source.buffer].shape != computation.buffers[buffer].shape:
+            return False
+        buffer = source.buffer
+    return True
+
+
+def _begins_later(index: object) -> bool:
+    return not isinstance(index, Affine) or index.constant != 0
+
+
+def _as_one_axis(block: Block, variables: Sequence[int], strides: Mapping[int, int]) -> int:
+    """How far elements along them lie apart, 0 where not all do so."""
+    given = sorted((strides[one], assumed_size(block.extents[one])) for one in variables if one in strides)
+    even = len(given) == len(variables) and all(
+        later == stride * extent for (stride, extent), (later, _) in itertools.pairwise(given)
+    )
+    return given[0][0] if even and given else 0
 
 
 def _slides(read: Access, groups: _Groups) -> bool:

@@ -19,7 +19,9 @@ def kernel(body: str) -> str:
 
 UNKNOWN = {
     'asm volatile("wgmma.fence.aligned;");': "line 2: .*'wgmma.fence.aligned'",
-    '\nasm volatile("mbarrier.init.shared.b64 [%0], 1;" :: "r"(0));': "line 3: .*'mbarrier.init.shared.b64'",
+    '\nasm volatile("mbarrier.inval.shared.b64 [%0];" :: "r"(0));': "line 3: .*'mbarrier.inval.shared.b64'",
+    'asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], 16, [%0];" '
+    ':: "r"(0), "l"(out));': "line 2: .*'cp.async.bulk.shared::cluster",
     'asm volatile("cp.async.bulk.commit_group;");': "line 2: .*'cp.async.bulk.commit_group'",
     'asm volatile("mma.sync.aligned.m8n8k4.row.col.f32.f16.f16.f32 {}, {}, {}, {};");': "line 2: .*m8n8k4",
     'asm volatile("bar.sync 1, 64;");': "line 2: .*'bar.sync'",

@@ -15,12 +15,13 @@ import numpy.typing as npt
 import pytest
 import tvm
 
-from eqsat_layout.soundness.cuda import LaunchReport, Simulator
+from eqsat_layout.soundness.cuda import LaunchReport, MappedArray, Simulator
 from eqsat_layout.soundness.programs.check import unscheduled_library
 from eqsat_layout.targets.cuda.compiler import Compiled, available_compiler, compiled
 from eqsat_layout.targets.cuda.lowering import lowered
 from eqsat_layout.targets.cuda.machine import CudaMachine
 from eqsat_layout.targets.gpu.host.launches import launches_of
+from eqsat_layout.targets.gpu.host.plan import Argument
 
 Array = npt.NDArray[Any]
 
@@ -61,7 +62,7 @@ def instructions(cubin: bytes) -> Counter[str]:
 _IS_CODE: Final = 1
 _IS_RUN: Final = 4
 """Kind and flag of a section of ELF."""
-_OPCODES: Final = {0x03C: "HMMA", 0x037: "IMMA", 0x03B: "LDSM", 0x1AE: "LDGSTS"}
+_OPCODES: Final = {0x03C: "HMMA", 0x037: "IMMA", 0x03B: "LDSM", 0x1AE: "LDGSTS", 0x1B4: "UTMALDG", 0x1F0: "HGMMA"}
 """Found by comparing machine code with the PTX it was made of: there is no disassembler here."""
 
 
@@ -97,12 +98,20 @@ class Kernels:
         launches = launches_of("main", host, list(range(len(arrays))), {}, allocate)
         self.reports = []
         for launch in launches:
-            given = [memories[argument.memory] for argument in launch.arguments if argument.memory is not None]
+            given = [_given(one, memories[one.memory]) for one in launch.arguments if one.memory is not None]
             assert len(given) == len(launch.arguments)
             simulator = self._simulators[launch.kernel]
             report = simulator.launch(launch.kernel, given, launch.groups, launch.items, int(launch.shared), order)
             self.reports.append(report)
         assert not any(memory.any() for memory in given_zeros), "what was zeros is left otherwise"
+
+
+def _given(argument: Argument, memory: Array) -> Any:
+    """The memory, or how a kernel looks at it."""
+    seen = argument.map
+    if seen is None:
+        return memory
+    return MappedArray(memory, memory.itemsize, *(list(map(int, n)) for n in (seen.extents, seen.strides, seen.box)))
 
 
 def shapes_and_types(func: Any) -> list[tuple[tuple[int, ...], str]]:

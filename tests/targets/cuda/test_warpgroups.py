@@ -12,6 +12,7 @@ from targets.cuda.running import (
     Kernels,
     in_double_precision,
     inputs_of,
+    instructions,
     machine_code,
     needs_compiler,
     relative_error,
@@ -49,7 +50,7 @@ def kernels_of(case: Case, dtype: str, **changes: Any) -> tuple[Any, Kernels]:
         ("matrices", "bfloat16", {"block_rows": 128, "stages": 3}),
         ("a batch", "float16", {"block_columns": 128, "warp_columns": 128}),
         ("3x3", "float16", {"splits": 2}),
-        ("strides", "bfloat16", {}),
+        ("strides", "bfloat16", {"stages": 6}),
     ],
 )
 def test_products(name: str, dtype: str, changes: dict[str, Any]) -> None:
@@ -98,6 +99,15 @@ def test_large_products_take_them() -> None:
     assert not any(plan.in_groups for plan in plans_for(product_of(across), grouping))
 
 
+def test_a_tile_is_copied_while_products_are_under_way() -> None:
+    """All warps copied first, and nothing was multiplied meanwhile."""
+    _, kernels = kernels_of(CASES["matrices"], "float16")
+    (source,) = kernels.sources.values()
+    turn = source[source.index("wait_group", source.index("main_kernel(")) :]
+    begun, copied, finished = (turn.index(f"ptx_{name}") for name in ("wgmma_commit", "cp_async_cg", "wgmma_wait"))
+    assert begun < copied < finished
+
+
 @needs_compiler
 @pytest.mark.parametrize("columns", [64, 128, 256])
 def test_machine_code_spills_nothing(columns: int) -> None:
@@ -105,7 +115,9 @@ def test_machine_code_spills_nothing(columns: int) -> None:
     case = conv((56, 56), 64, 256, (3, 3), pad=1)
     _, kernels = kernels_of(case, "float16", **changes)
     (source,) = kernels.sources.values()
-    (facts,) = machine_code(source, "sm_90a").kernels.values()
+    code = machine_code(source, "sm_90a")
+    (facts,) = code.kernels.values()
+    assert instructions(code.cubin)["HGMMA"] > 0
     assert facts.spilled_bytes == 0
     plan = plan_of("float16", **changes)
     assert facts.registers <= plan.registers + 32

@@ -1,6 +1,7 @@
 #include "accesses.h"
 
 #include "banks.h"
+#include "bulk.h"
 #include "fibers.h"
 
 namespace sim {
@@ -31,6 +32,11 @@ const char* name(size_t slot) { return slot ? "global" : "shared"; }
 }
 
 void check_writer(Thread& thread, size_t slot, size_t at, Access access, Cell writer) {
+  if (writer & BULK) {
+    if (!has_seen_bulk(thread, warp_epoch_of(writer)))
+      fault("async", 0, "it %s shared memory, byte %zu, before its bulk copy is waited for", verb(access), at);
+    return;
+  }
   if (writer & PENDING)
     fault("async", 0, "it %s shared memory, byte %zu, before its asynchronous copy is waited for", verb(access), at);
   if (access == Access::atomic && writer & ATOMIC) {

@@ -18,7 +18,7 @@ struct Cells {
 
 constexpr Cell MANY_LANES = 1 << 10, MANY_WARPS = 1 << 11, MANY_BLOCKS = 1 << 12;  // have read
 constexpr Cell ATOMIC = 1 << 13, PENDING = 1 << 14;                               // a write
-constexpr Cell FLAGS = MANY_LANES | MANY_WARPS | MANY_BLOCKS | ATOMIC | PENDING;
+constexpr Cell BULK = 1 << 15;  // one by a bulk copy, whose number stands in place of the warp's interval
 
 inline uint32_t epoch_of(Cell cell) { return cell >> 32; }
 inline unsigned warp_epoch_of(Cell cell) { return cell >> 16 & 0xffff; }

@@ -29,6 +29,10 @@
 #pragma GCC visibility push(hidden)  // what the runtime defines is called directly
 #include "vectors.h"
 
+struct alignas(64) CUtensorMap {
+  uint64_t words[16];
+};
+
 extern "C" {
 extern const uint3 sim_thread_index, sim_block_index, sim_block_extent, sim_grid_extent;
 }

@@ -4,6 +4,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include <initializer_list>
+
 #include "elements.h"
 #include "inline.h"
 
@@ -28,6 +30,13 @@ void wgmma_fence();
 void wgmma_commit();
 void wgmma_wait(unsigned pending);
 void fence_proxy();
+void fence_barriers();
+
+// `map`: of the driver's kind, `place`: of the box, the fastest axis first; `barrier` counts what comes.
+void bulk_tensor(int line, unsigned to, const void* map, const std::initializer_list<int>& place, unsigned barrier);
+void mbarrier_init(int line, unsigned at, unsigned count);
+void mbarrier_arrive(int line, unsigned at, unsigned expected_bytes);
+bool mbarrier_try_wait(int line, unsigned at, unsigned parity);
 
 void wait_for_launches();
 

@@ -119,6 +119,7 @@ struct Arguments {
   const int* granules;  // -1: a number
   const int* settled;  // null: all launches before this one have ended
   int* written;
+  void** maps;  // of arrays that are looked at by a tensor map: what is given in their place
   int count;
 };
 
@@ -163,7 +164,14 @@ bool run(const Arguments& given, size_t shared_bytes, uint64_t order) {
     if (!open_memory(given.count, std::min(2, finest))) fault("limit", 0, "no memory for %d arguments", given.count);
     size_shared(shared_bytes);
     copies = copied(given);
-    arguments = copies.data();
+    static std::vector<void*> passed;
+    passed = copies;
+    for (size_t i = 0; i < passed.size(); i++)
+      if (given.maps[i]) {
+        memcpy(given.maps[i], &copies[i], sizeof copies[i]);  // its first word is the address
+        passed[i] = given.maps[i];
+      }
+    arguments = passed.data();
     start_launch();
     run_blocks(order);
     if (launch.overlaps && !launch.waited)
@@ -184,7 +192,7 @@ bool run(const Arguments& given, size_t shared_bytes, uint64_t order) {
 // of a launch that overlaps with those before it, what none of them writes. What it writes is told in `written`.
 extern "C" __attribute__((visibility("default"))) void sim_launch(void (*function)(void**), void** values,
                                                                   const size_t* sizes, const int* granules, const int* settled,
-                                                                  int* written, int count,
+                                                                  int* written, void** maps, int count,
                                                                   Index grid, Index extent, size_t shared_bytes,
                                                                   uint64_t order, Report* result) {
   kernel = function;
@@ -197,7 +205,7 @@ extern "C" __attribute__((visibility("default"))) void sim_launch(void (*functio
     launch.overlaps = settled;
     make_threads(extent);
     launch.threads = static_cast<int>(threads.size());
-  } while (!run({values, sizes, granules, settled, written, count}, shared_bytes, order));
+  } while (!run({values, sizes, granules, settled, written, maps, count}, shared_bytes, order));
   unmap_idle();
   Dl_info library;  // Python asks for a place in the file; a return address is one past its call
   if (report.place && dladdr(report.place, &library))

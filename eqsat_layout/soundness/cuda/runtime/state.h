@@ -39,6 +39,12 @@ struct GroupProduct {
   const void* place;
 };
 
+// Phases of a barrier in shared memory that a thread knows to have ended.
+struct Phases {
+  unsigned barrier;
+  uint32_t ended;
+};
+
 struct Fiber;
 
 struct Thread {
@@ -49,12 +55,14 @@ struct Thread {
   bool fenced;     // what it did until now, for other blocks
   bool waited;     // for the launches in front of this one
   int waits_at;  // a line, where it waits
+  int asked_at;  // for an mbarrier that was not complete; -1: for none
   Fiber* fiber;
   std::vector<Copy> copies;
   std::vector<size_t> groups;  // where each committed group of `copies` ends
   std::vector<Touch> touches;
   std::vector<GroupProduct> products;
   std::vector<size_t> product_groups;
+  std::vector<Phases> phases;
 };
 
 struct Launch {

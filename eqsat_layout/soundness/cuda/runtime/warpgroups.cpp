@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "accesses.h"
+#include "bulk.h"
 #include "device_ptx.h"
 #include "numbers.h"
 #include "warps.h"
@@ -67,7 +68,10 @@ void together(Thread* const*, void* const*, unsigned mask) {
 
 void wgmma_fence() { current->sums_are_fenced = true; }
 
-void fence_proxy() { current->writes_unfenced = false; }
+void fence_proxy() {
+  current->writes_unfenced = false;
+  fence_barriers();
+}
 
 void wgmma(int line, Element type, int columns, float* const* sums, uint64_t a, uint64_t b, bool adds) {
   PLACE;

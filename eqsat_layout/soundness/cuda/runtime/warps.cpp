@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "banks.h"
+#include "bulk.h"
 #include "fibers.h"
 #include "memory.h"
 
@@ -41,6 +42,7 @@ std::vector<Released> blocks;  // where each began
 size_t next_ready;
 uint64_t random_state;
 int at_barrier, barrier_line;
+uint64_t order_of_launch;
 void (*thread_body)();
 
 uint64_t random() {
@@ -96,6 +98,7 @@ bool complete_whoever() {
 }
 
 [[noreturn]] void stuck() {
+  check_bulk_waits();
   for (size_t number = 0; number < warps.size(); number++)
     for (const Group& group : warps[number].groups)
       fault("convergence", group.line, "%s of warp %zu is reached by lanes %#x only, not by all of its mask %#x",
@@ -142,6 +145,12 @@ void run(Thread& thread) {
 void order_warp(int warp, unsigned mask) {
   if (mask != warps[warp].alive) return;
   if (++warp_epochs[warp] > 0xffff) fault("limit", 0, "more than 65535 times __syncwarp between two barriers");
+}
+
+void wake_thread(int number) { wake(number); }
+
+size_t chosen_of(size_t count) {
+  return order_of_launch == 0 ? 0 : order_of_launch == 1 ? count - 1 : random() % count;
 }
 
 bool is_released(uint32_t epoch) {
@@ -210,6 +219,8 @@ void start_launch() {
 
 bool run_block(void (*body)(), uint64_t seed) {
   thread_body = body;
+  order_of_launch = seed;
+  clear_bulk();
   random_state = seed * 0x9e3779b97f4a7c15u + static_cast<uint64_t>(launch.serial) + 1;
   launch.block_start = ++launch.epoch;
   launch.alive = launch.threads;
@@ -232,6 +243,8 @@ bool run_block(void (*body)(), uint64_t seed) {
     thread.products.clear();
     thread.product_groups.clear();
     thread.waits_at = 0;
+    thread.asked_at = -1;
+    thread.phases.clear();
     thread.copies.clear();
     thread.groups.clear();
     thread.touches.clear();
@@ -239,12 +252,13 @@ bool run_block(void (*body)(), uint64_t seed) {
   }
   while (launch.alive && !report.faulted) {
     if (next_ready == ready.size()) {
-      if (complete_whoever()) continue;
+      if (complete_whoever() || deliver_bulk()) continue;
       current = nullptr;
       stuck();
     }
     run(threads[next_thread(seed)]);
   }
+  if (!report.faulted) check_bulk_ended();
   if (!launch.serial) count_conflicts();
   return !report.faulted;
 }

@@ -18,6 +18,9 @@ void release();
 void acquire();
 bool is_released(uint32_t epoch);
 
+void wake_thread(int number);      // that paused
+size_t chosen_of(size_t count);    // in the order of the launch
+
 // Runs one block; false: a fault.
 bool run_block(void (*body)(), uint64_t seed);
 void start_launch();

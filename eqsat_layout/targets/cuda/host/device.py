@@ -15,7 +15,7 @@ import numpy as np
 from eqsat_layout.errors import TargetError
 from eqsat_layout.targets.gpu.host.files import Piece
 from eqsat_layout.targets.gpu.host.plan import Allocation, HostFunction, HostPlan
-from eqsat_layout.targets.gpu.host.runner import Array, Runner, Started, Symbols
+from eqsat_layout.targets.gpu.host.runner import Array, Mapped, Runner, Started, Symbols
 from eqsat_layout.targets.gpu.host.sizes import value_of
 
 _NO_BINDINGS: Final = 'CUDA programs run here through cuda-bindings: pip install "eqsat-layout[cuda]"'
@@ -94,8 +94,11 @@ class CudaDevice(Runner):
             attribute = self._cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             self._do("cuFuncSetAttribute", kernel, attribute, started.shared)
             self._permitted[started.kernel] = started.shared
-        values = [_value(one) for one in started.arguments]
-        pointers = np.array([value.ctypes.data for value in values], dtype=np.uint64)
+        maps = [self._encoded(one) if isinstance(one, Mapped) else None for one in started.arguments]
+        values = [_value(one) for one in started.arguments if not isinstance(one, Mapped)]
+        others = iter(values)
+        places = [next(others).ctypes.data if one is None else int(one.getPtr()) for one in maps]
+        pointers = np.array(places, dtype=np.uint64)
         config = self._cuda.CUlaunchConfig()
         config.gridDimX, config.gridDimY, config.gridDimZ = started.groups
         config.blockDimX, config.blockDimY, config.blockDimZ = started.items
@@ -106,6 +109,21 @@ class CudaDevice(Runner):
             attribute.value.programmaticStreamSerializationAllowed = 1
             config.attrs, config.numAttrs = [attribute], 1
         self._do("cuLaunchKernelEx", config, kernel, pointers.ctypes.data, 0)
+
+    def _encoded(self, mapped: Mapped) -> Any:
+        """The driver's tensor map: rows of 128 bytes exchanged, and zeros beyond the ends."""
+        cuda, given = self._cuda, mapped.map
+        rank = len(given.extents)
+        wide = [[cuda.cuuint64_t(size) for size in sizes] for sizes in (given.extents, given.strides)]
+        narrow = [[cuda.cuuint32_t(size) for size in sizes] for sizes in (given.box, [1] * rank)]
+        how = (
+            cuda.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+            cuda.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
+            cuda.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+            cuda.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+        )
+        dtype = getattr(cuda.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{given.dtype.upper()}")
+        return self._do("cuTensorMapEncodeTiled", dtype, rank, int(mapped.made), *wide, *narrow, *how)
 
     def seconds(self, runs: int = 1, entry: str | None = None) -> float:
         """Of a run of a function that was called before, by the device's clock: ``runs`` of them, one after the other,

@@ -1,7 +1,8 @@
 """Products of matrices on tensor cores, in one launch, also where sums are cut into parts.
 
 In: a product and a plan. Out: a PrimFunc without blocks that launches it. Tiles of both operands go through stages
-of shared memory, asynchronously, while warps multiply the one that is there.
+of shared memory, asynchronously, while warps multiply the one that is there; each thread copies some of a tile, or one
+asks for all of it.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from typing import Any
 import tvm
 from tvm import tirx
 
+from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cuda.dependent_launch import constants_of, waited
 from eqsat_layout.targets.cuda.kernels.arithmetics import ARITHMETICS
+from eqsat_layout.targets.cuda.kernels.bulk_tiles import BulkTiles, rows_of_both
 from eqsat_layout.targets.cuda.kernels.extents import Extent, in_tiles, product_of_extents, tiles_over
 from eqsat_layout.targets.cuda.kernels.fills import Shared
 from eqsat_layout.targets.cuda.kernels.fragments import WarpPart, multiplied, zeroed
@@ -39,6 +42,7 @@ from eqsat_layout.targets.cuda.kernels.warpgroups import (
     ALIGNED,
     GROUP_ROWS,
     LINE_BYTES,
+    finished_together,
     multiplied_together,
     written,
 )
@@ -68,12 +72,20 @@ class _Kernel:
         known = tiles_over(all_tiles, plan.splits)
         self._tiles = quotient(all_tiles + self._splits - 1, self._splits) if plan.spread else known
         self._split = SplitSums(self._splits, self._blocks, plan.threads, self._sums) if plan.splits > 1 else None
+        self._bulk = self._bulk_tiles() if plan.in_bulk else None
 
     def function(self) -> Any:
         plan, split = self._plan, self._split
         grid = (self._blocks,) if split is None else (self._blocks, self._splits)
-        allocated = [] if split is None else split.allocated()
-        return self._product.func.with_body(sequence([*allocated, launched(grid, plan.threads, self._block)]))
+        prepared = [] if split is None else split.allocated()
+        prepared += [] if self._bulk is None else self._bulk.encoded()
+        return self._product.func.with_body(sequence([*prepared, launched(grid, plan.threads, self._block)]))
+
+    def _bulk_tiles(self) -> BulkTiles:
+        rows = rows_of_both(self._product, self._arithmetic)
+        if rows is None:
+            raise Refused("an operand is no rows at even distances, which tensor maps are of")
+        return BulkTiles(self._product, rows, self._plan, self._memory)
 
     def _parts_of_sums(self) -> Extent:
         plan = self._plan
@@ -90,11 +102,13 @@ class _Kernel:
         batch, row_tile = quotient(tile, self._row_tiles), remainder(tile, self._row_tiles)
         row, column = row_tile * plan.block_rows, column_tile * plan.block_columns
         part = number(0) if self._split is None else grid[1]
-        pipeline = self._pipelined(self._sums, batch, row, column, part, thread)
+        pipelined = self._pipelined if self._bulk is None else self._pipelined_in_bulk
+        pipeline = pipelined(self._sums, batch, row, column, part, thread)
         stored = sequence(self._stored(self._sums, batch, row, column, thread))
         if self._split is not None:
             stored = self._split.in_last_block(part, grid[0], thread, stored)
-        begun = [*self._memory.allocated(), tirx.AllocBuffer(self._sums), zeroed(self._sums)]
+        views = [] if self._bulk is None else self._bulk.allocated()
+        begun = [*self._memory.allocated(), *views, tirx.AllocBuffer(self._sums), zeroed(self._sums)]
         return sequence([*begun, *pipeline, stored])
 
     def _pipelined(self, sums: Any, batch: Any, row: Any, column: Any, part: Any, thread: Any) -> list[Any]:
@@ -119,11 +133,38 @@ class _Kernel:
             following = guarded(tile + ahead < self._tiles, fill(tile + ahead))
             arrived = issued("cp.async.wait_group", number(ahead - 1))
             start = tirx.floormod(tile, self._plan.stages) * self._plan.stage_words
-            multiply = self._multiplied(sums, start, thread)
+            filled = sequence([following, _committed()])
             fenced = written() if self._plan.in_groups else None
-            return sequence([arrived, fenced, block_barrier(), following, _committed(), multiply])
+            return sequence([arrived, fenced, block_barrier(), self._multiplied(sums, start, thread, filled)])
 
         return [*begun, loop(self._tiles, turn), issued("cp.async.wait_group", number(0)), block_barrier()]
+
+    def _pipelined_in_bulk(self, sums: Any, batch: Any, row: Any, column: Any, part: Any, thread: Any) -> list[Any]:
+        """The same, by one thread; a tile that nobody will wait for is not asked for."""
+        ahead, bulk, is_first = self._plan.stages - 1, self._bulk, thread == 0
+        assert bulk is not None
+
+        def ask(tile: Any, sides: Sequence[int]) -> Any:
+            step = (part * self._tiles + tile) * self._plan.block_steps
+            return sequence(bulk.asked_for(side, tile, batch, (row, column)[side], step) for side in sides)
+
+        def expect(tile: Any, sides: Sequence[int] = (0, 1)) -> Any:
+            return sequence([bulk.expected(tile), ask(tile, sides)])
+
+        early, late = self._early_and_late
+        known = as_int(self._tiles)
+        first = tirx.min(number(ahead), self._tiles) if known is None else min(ahead, known)
+        begun = [bulk.prepared(thread), guarded(is_first, loop(first, lambda tile: expect(tile, early or late)))]
+        if early:
+            begun += [waited(), guarded(is_first, loop(first, lambda tile: ask(tile, late))) if late else None]
+
+        def turn(tile: Any) -> Any:
+            following = guarded(tirx.And(is_first, tile + ahead < self._tiles), expect(tile + ahead))
+            start = tirx.floormod(tile, self._plan.stages) * self._plan.stage_words
+            multiply = self._multiplied(sums, start, thread, following)
+            return sequence([bulk.waited_for(tile), block_barrier(), multiply])
+
+        return [*begun, block_barrier(), loop(self._tiles, turn), block_barrier()]
 
     @cached_property
     def _early_and_late(self) -> tuple[list[int], list[int]]:
@@ -140,19 +181,20 @@ class _Kernel:
         statement = parts[side].filled(self._memory, begin, across, step, thread, self._plan.threads)
         return substitute(statement, places)
 
-    def _multiplied(self, sums: Any, start: Any, thread: Any) -> Any:
-        """A tile: fragment by fragment along the steps."""
+    def _multiplied(self, sums: Any, start: Any, thread: Any, meanwhile: Any) -> Any:
+        """A tile: fragment by fragment along the steps; what is done ``meanwhile`` does not need it."""
         plan = self._plan
         lane, warp_row, warp_column = self._place_in_block(thread)
         left, right = self._parts_of_warps
         instructions, columns = plan.block_steps // self._arithmetic.steps, start + left.fill.shape.words
         if plan.in_groups:
             rows = start + tirx.floordiv(warp_row, GROUP_ROWS) * (GROUP_ROWS * LINE_BYTES // 4)
-            return multiplied_together(
+            begun = multiplied_together(
                 self._arithmetic, plan.block_columns, sums, self._shared, rows, columns, instructions
             )
+            return sequence([begun, meanwhile, finished_together()])
         a, b = left.registers(), right.registers()
-        statements = [tirx.AllocBuffer(a), tirx.AllocBuffer(b)]
+        statements = [meanwhile, tirx.AllocBuffer(a), tirx.AllocBuffer(b)]
         for step in range(instructions):
             statements += [
                 left.loaded(a, self._shared, start, warp_row, step, lane),

@@ -17,6 +17,7 @@ import numpy as np
 import tvm
 
 from eqsat_layout.targets.cuda.kernels.arithmetics import Arithmetic
+from eqsat_layout.targets.cuda.kernels.bulk_tiles import rows_of_both
 from eqsat_layout.targets.cuda.kernels.extents import assumed
 from eqsat_layout.targets.cuda.kernels.fills import bytes_together
 from eqsat_layout.targets.cuda.kernels.operands import FlatAxes, Operand
@@ -94,6 +95,7 @@ def shape_of(product: Product, arithmetic: Arithmetic) -> ProductShape:
         (min(batch * rows * steps, product.left.elements), min(batch * columns * steps, product.right.elements)),
         math.ceil(int(tvm.DataType(str(product.store.buffer.ty.dtype)).bits) / 8),
         all(side.along_steps for side in sides_of(product, arithmetic)),
+        arithmetic.operand_bytes == 2 and rows_of_both(product, arithmetic) is not None,
     )
 
 
@@ -172,9 +174,10 @@ class ProductModel:
         return products / flops / np.minimum(1.0, plans.threads * together / _BUSY_THREADS) / shared
 
     def _loading(self, plans: PlanTable) -> Figures:
-        """The instructions of threads that fill a tile."""
+        """The instructions of threads that fill a tile; none to speak of where one thread asks for it."""
         left, right = self._instructions
-        return plans.block_steps * (plans.block_rows * left + plans.block_columns * right) / ISSUED
+        copies = plans.block_steps * (plans.block_rows * left + plans.block_columns * right)
+        return np.where(plans.in_bulk, 0.0, copies / ISSUED)
 
     def _reading(self, plans: PlanTable, whole: Figures, blocks: Figures) -> Figures:
         """Tiles of so many blocks: each byte once from memory, and again from L2, windows' shared ones too."""

@@ -36,6 +36,8 @@ MOST_REGISTERS: Final = 240
 """Of a thread, by our count: beyond that they spill."""
 _GROUP_ROWS: Final = (64, 128, 256)
 _GROUP_COLUMNS: Final = (64, 128, 256)
+_GROUP_STAGES: Final = (*_STAGES, 6)
+"""Small products wait for memory most of the time: more tiles are on their way."""
 _OF_GROUPS: Final = ("float16", "bfloat16")
 """Arithmetics that warps do together here."""
 _MOST_THREADS: Final = 512
@@ -48,7 +50,8 @@ class ProductPlan:
     """Rows and columns of a block and of a warp, steps between barriers, stages of shared memory, parts of the sum.
 
     ``arithmetic``: a name in :data:`ARITHMETICS`. ``in_groups``: four warps multiply together, 64 rows by all columns
-    of the block, out of shared memory (wgmma); a warp has 16 of the rows. ``spread``: where extents are not known, so
+    of the block, out of shared memory (wgmma); a warp has 16 of the rows. ``in_bulk``: one thread asks for tiles, which
+    come by themselves (TMA). ``spread``: where extents are not known, so
     many blocks keep the machine busy: the host has sums cut into fewer than ``splits`` parts where there would be more;
     0: into ``splits`` always.
     """
@@ -62,6 +65,7 @@ class ProductPlan:
     stages: int
     splits: int = 1
     in_groups: bool = False
+    in_bulk: bool = False
     spread: int = 0
 
     @cached_property
@@ -71,7 +75,12 @@ class ProductPlan:
     @property
     def stage_words(self) -> int:
         """Words of shared memory."""
-        return (self.block_rows + self.block_columns) * self.block_steps * self._arithmetic.operand_bytes // 4
+        return (self.block_rows + self.block_columns) * self.block_steps * self.operand_bytes // 4
+
+    @property
+    def operand_bytes(self) -> int:
+        """Of an element of a tile."""
+        return self._arithmetic.operand_bytes
 
     @property
     def waiting_words(self) -> int:
@@ -80,6 +89,15 @@ class ProductPlan:
 
     @cached_property
     def shared_words(self) -> int:
+        return self.arrived_word + 2 * self.stages if self.in_bulk else self._words_of_tiles
+
+    @property
+    def arrived_word(self) -> int:
+        """Where the barriers of stages begin, of two words each, if tiles come by themselves."""
+        return self._words_of_tiles + self._words_of_tiles % 2
+
+    @property
+    def _words_of_tiles(self) -> int:
         return max(self.stages * self.stage_words, self.threads // 32 * self.waiting_words)
 
     @cached_property
@@ -111,7 +129,8 @@ class PlanTable:
         self.block_rows, self.block_columns, self.block_steps = self._figures(
             "block_rows", "block_columns", "block_steps"
         )
-        self.warp_rows, self.warp_columns, self.in_groups = self._figures("warp_rows", "warp_columns", "in_groups")
+        self.warp_rows, self.warp_columns = self._figures("warp_rows", "warp_columns")
+        self.in_groups, self.in_bulk = self._figures("in_groups", "in_bulk")
         self.stages, self.splits = self._figures("stages", "splits")
         self.threads, self.shared_words = self._figures("threads", "shared_words")
         self.by_registers = np.array([blocks_by_registers(one.registers, one.threads, registers) for one in plans])
@@ -125,7 +144,8 @@ def legal_plans(
 ) -> tuple[PlanTable, npt.NDArray[Any]]:
     """Those that fit the machine, and which of them are legal: all parts of the sum have something to add up."""
     in_groups = machine.warpgroups and arithmetic.name in _OF_GROUPS and product.are_along_steps
-    plans = _fitting(arithmetic.name, in_groups, machine.registers, machine.shared_bytes_per_block)
+    in_bulk = in_groups and product.are_rows
+    plans = _fitting(arithmetic.name, in_groups, in_bulk, machine.registers, machine.shared_bytes_per_block)
     rows, columns, splits = plans.block_rows, plans.block_columns, plans.splits
     tiles = -(-product.steps // plans.block_steps)
     blocks = product.batch * -(-product.rows // rows) * -(-product.columns // columns)
@@ -134,12 +154,14 @@ def legal_plans(
 
 
 @cache
-def _fitting(name: str, in_groups: bool, registers: int, shared_bytes: int) -> PlanTable:
+def _fitting(name: str, in_groups: bool, in_bulk: bool, registers: int, shared_bytes: int) -> PlanTable:
     """Plans that fit a machine of so many registers and bytes of shared memory; each with one part and with more."""
     arithmetic = ARITHMETICS[name]
     plans = _plans_of_warps(arithmetic)
     if in_groups:  # they come first: fewer instructions, where all else is the same
-        plans = itertools.chain(_plans_of_groups(arithmetic), plans)
+        groups = list(_plans_of_groups(arithmetic))
+        alone = [replace(plan, in_bulk=True) for plan in groups] if in_bulk else []
+        plans = itertools.chain(alone, groups, plans)
     fitting = (plan for plan in plans if _fits(plan, registers, shared_bytes))
     return PlanTable([replace(plan, splits=splits) for plan in fitting for splits in _SPLITS], registers)
 
@@ -154,7 +176,7 @@ def _plans_of_warps(arithmetic: Arithmetic) -> Iterator[ProductPlan]:
 
 def _plans_of_groups(arithmetic: Arithmetic) -> Iterator[ProductPlan]:
     steps = LINE_BYTES // arithmetic.operand_bytes
-    for rows, columns, stages in itertools.product(_GROUP_ROWS, _GROUP_COLUMNS, _STAGES):
+    for rows, columns, stages in itertools.product(_GROUP_ROWS, _GROUP_COLUMNS, _GROUP_STAGES):
         yield ProductPlan(arithmetic.name, rows, columns, steps, GROUP_WARP_ROWS, columns, stages, in_groups=True)
 
 

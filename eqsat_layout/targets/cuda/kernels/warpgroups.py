@@ -1,8 +1,9 @@
 """Products that four warps do together, out of shared memory (wgmma), for the generation of sm_90a only.
 
 In: where both operands of a tile lie: rows of 128 bytes along the steps, whose units of 16 bytes are exchanged by the
-row (:class:`~eqsat_layout.targets.cuda.kernels.fills.TileShape`). Out: statements that multiply a tile, and wait for
-it. A warp has 16 of the 64 rows, in the registers that the instructions of one warp have them in.
+row (:class:`~eqsat_layout.targets.cuda.kernels.fills.TileShape`). Out: statements that begin to multiply a tile, and
+that wait for the products: what stands between is done meanwhile. A warp has 16 of the 64 rows, in the registers that
+the instructions of one warp have them in.
 """
 
 from __future__ import annotations
@@ -50,9 +51,13 @@ def multiplied_together(
             issued("wgmma.fence.sync.aligned"),
             *map(step, range(instructions)),
             issued("wgmma.commit_group.sync.aligned"),
-            issued("wgmma.wait_group.sync.aligned", zero),
         ]
     )
+
+
+def finished_together() -> Any:
+    """The sums are there, and the tile is no longer read."""
+    return issued("wgmma.wait_group.sync.aligned", number(0))
 
 
 _SHORT: Final = {"float16": "f16", "bfloat16": "bf16"}

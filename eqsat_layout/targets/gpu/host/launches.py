@@ -6,6 +6,7 @@ launches whose memories are numbers of the plan.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -13,11 +14,13 @@ import tvm
 from tvm import tirx
 
 from eqsat_layout.errors import TargetError
-from eqsat_layout.targets.gpu.host.plan import ZEROS, Argument, Launch
+from eqsat_layout.targets.gpu.host.plan import ZEROS, Argument, Launch, TensorMap
 from eqsat_layout.targets.gpu.host.size_expressions import size_of
 from eqsat_layout.targets.gpu.host.sizes import Size, product
 
 _LAUNCH: Final = "tirx.call_ffi_kernel"
+_ENCODES: Final = "tirx.tensormap_encode_tiled"
+_ON_STACK: Final = "tirx.tvm_stack_alloca"
 _DATA: Final = "tirx.buffer_data"
 _SHARED: Final = "tirx.use_dyn_shared_memory"
 _OVERLAPS: Final = "tirx.use_programtic_dependent_launch"
@@ -32,6 +35,7 @@ def launches_of(
 ) -> list[Launch]:
     """``memories``: of the parameters, ``None`` for numbers; ``symbols``: sizes by variable."""
     places: dict[Any, int] = {p: m for p, m in zip(host.params, memories, strict=True) if m is not None}
+    maps: dict[Any, Argument] = {}
     found: list[Launch] = []
     for statement, values in _flat(name, host.body, symbols):
         if isinstance(statement, tirx.AllocBuffer):
@@ -42,11 +46,13 @@ def launches_of(
             places[statement.buffer] = places[_source(name, statement.data)]
         else:
             call = statement.value
-            if isinstance(call, tirx.IntImm):
-                continue
-            if str(getattr(getattr(call, "op", None), "name", "")) != _LAUNCH:
+            does = str(getattr(getattr(call, "op", None), "name", ""))
+            if does == _ENCODES:
+                maps[call.args[0]] = _mapped(name, call, places, values)
+            elif does == _LAUNCH:
+                found.append(_launch(name, call, places, maps, values))
+            elif does != _ON_STACK and not isinstance(call, tirx.IntImm):
                 raise TargetError(f"{name}: the host of a device can't do {call}")
-            found.append(_launch(name, call, places, values))
     return found
 
 
@@ -73,14 +79,16 @@ def _source(name: str, data: Any) -> Any:
     raise TargetError(f"{name}: the host of a device does not know the memory {data}")
 
 
-def _launch(name: str, call: Any, places: Mapping[Any, int], symbols: Mapping[Any, Size]) -> Launch:
+def _launch(
+    name: str, call: Any, places: Mapping[Any, int], maps: Mapping[Any, Argument], symbols: Mapping[Any, Size]
+) -> Launch:
     said = list(map(str, call.attrs.launch_params))
     tags = [tag for tag in said if tag != _OVERLAPS]
     kernel, *given = list(call.args)
     count = len(given) - len(tags)
     extents = {tag: size_of(extent, symbols) for tag, extent in zip(tags, given[count:], strict=True)}
     groups, items = ([extents.get(f"{kind}.{axis}", 1) for axis in "xyz"] for kind in ("blockIdx", "threadIdx"))
-    arguments = tuple(_argument(name, one, places, symbols) for one in given[:count])
+    arguments = tuple(maps.get(one) or _argument(name, one, places, symbols) for one in given[:count])
     shared, overlaps = extents.get(_SHARED, 0), _OVERLAPS in said
     return Launch(str(kernel.value), name, arguments, (*groups,), (*items,), shared, overlaps)
 
@@ -89,3 +97,11 @@ def _argument(name: str, value: Any, places: Mapping[Any, int], symbols: Mapping
     if isinstance(value, tvm.ir.Call):
         return Argument(memory=places[_source(name, value)])
     return Argument(number=size_of(value, symbols), dtype=str(value.ty.dtype))
+
+
+def _mapped(name: str, call: Any, places: Mapping[Any, int], symbols: Mapping[Any, Size]) -> Argument:
+    rank, (_, data, *sizes) = int(call.attrs.rank), call.args
+    given = iter([size_of(one, symbols) for one in sizes])
+    extents, strides, box = (tuple(itertools.islice(given, count)) for count in (rank, rank - 1, rank))
+    dtype = str(call.attrs.descriptor_dtype)
+    return Argument(memory=places[_source(name, data)], map=TensorMap(dtype, extents, strides, box))

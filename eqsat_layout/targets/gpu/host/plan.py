@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from eqsat_layout.targets.gpu.host.sizes import Size
 
-VERSION: Final = 4
+VERSION: Final = 5
 
 ZEROS: Final = "eqsat_layout.zeros"
 """Annotation of an allocation that kernels find full of zeros, and leave so."""
@@ -43,12 +43,27 @@ class TensorInMemory:
 
 
 @dataclass(frozen=True)
+class TensorMap:
+    """How a kernel looks at a memory whose boxes come to shared memory by themselves (CUDA's TMA).
+
+    Axes with the fastest first: their ``extents``; ``strides`` in bytes, of all but the first one; elements of a
+    ``box`` along each. Rows of a box have 128 bytes, whose units of 16 are exchanged by the row.
+    """
+
+    dtype: str
+    extents: tuple[Size, ...]
+    strides: tuple[Size, ...]
+    box: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Argument:
-    """An argument of a kernel: a memory, or a number of type ``dtype``."""
+    """An argument of a kernel: a memory, maybe by a ``map``, or a number of type ``dtype``."""
 
     memory: int | None = None
     number: Size = 0
     dtype: str = ""
+    map: TensorMap | None = None
 
 
 @dataclass(frozen=True)
@@ -215,9 +230,13 @@ def _function(data: Any) -> HostFunction:
 
 
 def _launch(data: Any) -> Launch:
-    arguments = tuple(Argument(**a) for a in data["arguments"])
+    arguments = tuple(Argument(**{**a, "map": a["map"] and _map(a["map"])}) for a in data["arguments"])
     groups, items = _three(data["groups"]), _three(data["items"])
     return Launch(data["kernel"], data["op"], arguments, groups, items, data["shared"], bool(data["overlaps"]))
+
+
+def _map(data: Any) -> TensorMap:
+    return TensorMap(data["dtype"], *(tuple(data[name]) for name in ("extents", "strides", "box")))
 
 
 def _three(data: Sequence[Any]) -> tuple[Any, Any, Any]:

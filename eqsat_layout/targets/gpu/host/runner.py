@@ -9,14 +9,22 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from eqsat_layout.errors import InputError
-from eqsat_layout.targets.gpu.host.plan import Allocation, HostFunction, HostPlan, Launch, TensorInMemory, flat
+from eqsat_layout.targets.gpu.host.plan import (
+    Allocation,
+    HostFunction,
+    HostPlan,
+    Launch,
+    TensorInMemory,
+    TensorMap,
+    flat,
+)
 from eqsat_layout.targets.gpu.host.sizes import value_of
 
 Array = npt.NDArray[Any]
@@ -24,8 +32,17 @@ Symbols = Mapping[str, int]
 
 
 @dataclass(frozen=True)
+class Mapped:
+    """A memory of the device that a kernel looks at by a map, whose sizes are known."""
+
+    made: Any
+    map: TensorMap
+
+
+@dataclass(frozen=True)
 class Started:
-    """A launch with all sizes known. ``arguments``: memories of the device, and numbers with their types."""
+    """A launch with all sizes known. ``arguments``: memories of the device, some by maps, and numbers with their
+    types."""
 
     kernel: str
     arguments: Sequence[Any]
@@ -128,7 +145,8 @@ class Runner(ABC):
                 arguments.append(np.dtype(argument.dtype).type(value_of(argument.number, symbols)))
                 continue
             self._allocate(argument.memory, memories, symbols)
-            arguments.append(memories[argument.memory])
+            made = memories[argument.memory]
+            arguments.append(made if argument.map is None else Mapped(made, _known(argument.map, symbols)))
         items = [value_of(size, symbols) for size in launch.items]
         shared = value_of(launch.shared, symbols)
         return Started(launch.kernel, arguments, groups, items, shared, launch.overlaps)
@@ -152,6 +170,11 @@ class Runner(ABC):
             self._allocate(value.memory, memories, symbols)
             self.copy_out(array, memories[value.memory], self._plan.memories[value.memory], symbols)
         return array
+
+
+def _known(given: TensorMap, symbols: Symbols) -> TensorMap:
+    extents, strides = (tuple(value_of(size, symbols) for size in sizes) for sizes in (given.extents, given.strides))
+    return replace(given, extents=extents, strides=strides)
 
 
 def _check(name: str, array: Array, value: TensorInMemory, symbols: Symbols) -> None:
