@@ -64,7 +64,10 @@ def planned_product(heavy: Heaviest, computation: Computation, result: str, padd
     copies, are_along = (max(sides[0]), max(sides[1])), all(along >= across for along, across in sides)
     sizes = [_elements(computation, heavy.reads[side][0].buffer) for side in order]
     left, right = (min(groups.batch * own * steps, size) for own, size in zip((rows, columns), sizes, strict=True))
-    return ProductShape(dtype, groups.batch, rows, columns, steps, copies, (left, right), result_bytes, are_along)
+    is_known = all(isinstance(extent, int) for extent in heavy.block.extents)
+    return ProductShape(
+        dtype, groups.batch, rows, columns, steps, copies, (left, right), result_bytes, are_along, is_known
+    )
 
 
 def _slides(read: Access, groups: _Groups) -> bool:

@@ -16,6 +16,7 @@ class ProductShape:
     ``elements``: of either operand that come from memory, each counted once: windows read most of theirs several times.
     ``result_bytes``: of an element. ``dtype``: of both operands.
     ``are_along_steps``: both operands lie together along the steps, as far as is known.
+    ``is_known``: extents are none that are assumed.
     """
 
     dtype: str
@@ -27,6 +28,7 @@ class ProductShape:
     elements: tuple[int, int]
     result_bytes: int
     are_along_steps: bool = False
+    is_known: bool = True
 
     @property
     def results(self) -> int:
