@@ -22,6 +22,9 @@ from targets.cuda.test_products import TOLERANCES, check, check_exact, small
 from targets.cuda.test_warpgroups import kernels_of
 from tvm import tirx
 
+from bench.cuda.bundles.candidates import candidates
+from bench.cuda.bundles.cases import cases, made
+from bench.cuda.tables import sums_of
 from eqsat_layout.soundness.cuda import KernelFault
 from eqsat_layout.targets.cuda.kernels.arithmetics import ARITHMETICS
 from eqsat_layout.targets.cuda.kernels.product_kernel import kernel_of
@@ -31,6 +34,7 @@ from eqsat_layout.targets.cuda.kernels.products import product_of
 from eqsat_layout.targets.cuda.kernels.split_sums import Parts
 from eqsat_layout.targets.cuda.kernels.statements import number, simplified
 from eqsat_layout.targets.cuda.kernels.stream_k import Runs
+from eqsat_layout.targets.cuda.target import make_target
 from eqsat_layout.targets.schedules.accesses import as_int
 from eqsat_layout.tir.structural import substitute
 
@@ -130,6 +134,18 @@ def test_the_model_takes_it_where_waves_would_be_cut_off() -> None:
     assert whole.fastest()[0].streams == 0
     open_sizes = ProductModel(replace(shape(6400, 768, 3072), is_known=False), ARITHMETICS["float16"], H100)
     assert not any(one.streams for one in open_sizes.ranked())
+
+
+def test_bundles_have_some() -> None:
+    """Among the families that a card checks, and the plans that it times."""
+    target = make_target({"kind": "cuda", "arch": "sm_90"}, True)
+    (case,) = cases(["streamed_float16"])
+    _, program, _ = made(case, target)
+    (source,) = program.sources.values()
+    assert sums_of(source) == "stream-K"
+    func = matmul(200, 300, 1024)("float16", "float32", "float16")
+    ((item, _),) = candidates({"main": func}, target, 3, 1, set())
+    assert len({(plan["splits"] > 1, plan["streams"] > 0) for plan in item.said["plans"].values()}) == 3
 
 
 @needs_compiler

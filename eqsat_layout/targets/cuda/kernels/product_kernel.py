@@ -73,9 +73,9 @@ class _Kernel:
 
     def function(self) -> Any:
         split, runs = self._split, self._runs
-        grid = (self._blocks if runs is None else runs.blocks,)
+        grid = [self._blocks] if runs is None else [runs.blocks]
         if split is not None and runs is None:
-            grid = (*grid, self._splits)
+            grid.append(self._splits)
         allocated = [] if split is None else split.allocated()
         return self._product.func.with_body(sequence([*allocated, launched(grid, self._plan.threads, self._block)]))
 

@@ -47,7 +47,7 @@ MOST_THREADS: Final = 1536
 RESERVED: Final = 1024
 """Bytes of shared memory of a block that are not its own."""
 _MOST_ELEMENTS: Final = 2**31
-"""Of the parts of sums, for indices of 32 bits."""
+"""Of the parts of sums, and numbers that runs are worked out by, for indices of 32 bits."""
 
 
 @dataclass(frozen=True)
@@ -151,13 +151,11 @@ def _streams_well(
     streams = np.maximum(plans.streams, 1)
     shared = shared_tiles(tiles, streams)
     pairs = shared * turns
-    return (
-        product.is_known
-        & (tiles % streams != 0)
-        & (pairs >= 2 * streams)
-        & (most_parts(turns, pairs // streams) <= _SPLITS[-1])
-        & (np.maximum(pairs * streams, (streams + shared) * plans.block_rows * plans.block_columns) < _MOST_ELEMENTS)
-    )
+    elements = (streams + shared) * plans.block_rows * plans.block_columns
+    is_small = np.maximum.reduce([pairs * streams, tiles * turns, elements]) < _MOST_ELEMENTS
+    is_even = (pairs >= 2 * streams) & (most_parts(turns, pairs // streams) <= _SPLITS[-1])
+    is_uneven: npt.NDArray[Any] = tiles % streams != 0
+    return is_uneven & is_even & is_small & product.is_known
 
 
 @cache
