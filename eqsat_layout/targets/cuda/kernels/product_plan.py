@@ -154,8 +154,8 @@ def _streams_well(
     elements = (streams + shared) * plans.block_rows * plans.block_columns
     is_small = np.maximum.reduce([pairs * streams, tiles * turns, elements]) < _MOST_ELEMENTS
     is_even = (pairs >= 2 * streams) & (most_parts(turns, pairs // streams) <= _SPLITS[-1])
-    is_uneven: npt.NDArray[Any] = tiles % streams != 0
-    return is_uneven & is_even & is_small & product.is_known
+    legal: npt.NDArray[Any] = (tiles % streams != 0) & is_even & is_small & product.is_known
+    return legal
 
 
 @cache
