@@ -32,6 +32,7 @@ Row = dict[str, Any]
 Columns = Sequence[tuple[str, str, str]]
 
 _SYMBOL: Final = 1
+_STREAMED: Final = "stream-K"
 _TENSOR_CORES: Final = ("tensor cores", "warp groups", "warp groups, TMA")
 _MICRO: Final = ("modelled", "floor")
 
@@ -43,6 +44,7 @@ NETWORKS: Final[Columns] = (
     ("launches", "launches", "{:d}"),
     ("kernels", "kernels", "{:d}"),
     ("tensor_cores", "mma", "{:d}"),
+    ("streamed", "stream-K", "{:d}"),
     ("alone", "one thread", "{:d}"),
     ("registers", "registers", "{:d}"),
     ("spilled", "spilled", "{:d}"),
@@ -58,6 +60,7 @@ NETWORKS: Final[Columns] = (
 KERNELS: Final[Columns] = (
     ("kernel", "kernel", "{}"),
     ("family", "runs as", "{}"),
+    ("sums", "sums", "{}"),
     ("launches", "launches", "{:d}"),
     ("blocks", "blocks", "{:d}"),
     ("threads", "threads", "{:d}"),
@@ -104,6 +107,7 @@ def row_of(name: str, mod: tvm.IRModule, target: CudaTarget, precision: str, sim
         "launches": sum(kernel["launches"] for kernel in kernels),
         "kernels": len(kernels),
         "tensor_cores": sum(kernel["launches"] for kernel in kernels if kernel["family"] in _TENSOR_CORES),
+        "streamed": sum(kernel["launches"] for kernel in kernels if kernel["sums"] == _STREAMED),
         "alone": sum("runs in one thread" in note for note in notes),
         "modelled": plan.cost,
         "floor": floor,
@@ -136,6 +140,7 @@ def kernels_of(program: CudaProgram, machine: CudaMachine) -> list[Row]:
         row = {
             "kernel": launch.kernel,
             "family": family_of(program.sources[launch.kernel]),
+            "sums": sums_of(program.sources[launch.kernel]),
             "launches": counts[launch.kernel],
             "blocks": _product(launch.groups),
             "threads": _product(launch.items),
@@ -159,6 +164,13 @@ def family_of(source: str) -> str:
     if "__shfl" in source:
         return "rows"
     return "tiles" if "__shared__" in source else "threads"
+
+
+def sums_of(source: str) -> str | None:
+    """How its text says that blocks share the sums of a tile; ``None``: they don't."""
+    if "arrived_ptr" not in source:
+        return None
+    return "split" if "blockIdx.y" in source else _STREAMED
 
 
 def _facts(program: CudaProgram) -> dict[str, KernelFacts]:

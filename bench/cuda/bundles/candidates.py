@@ -83,11 +83,18 @@ def _candidates(
 
 
 def _different(product: Product, target: CudaTarget) -> list[ProductPlan]:
-    """The best of each size of a block, with a whole sum and with parts of it: what else plans say matters less."""
+    """The best of each size of a block and each way of dealing out sums: what else plans say matters less.
+
+    Those come first that are the best of their way: whole sums, parts of each, equal runs of all.
+    """
     found: dict[Any, ProductPlan] = {}
     for plan in plans_for(product, target.machine):
-        found.setdefault((plan.block_rows, plan.block_columns, plan.splits > 1, plan.in_groups, plan.in_bulk), plan)
-    return list(found.values())
+        way = (plan.splits > 1, plan.streams > 0, plan.in_bulk)
+        found.setdefault((*way, plan.block_rows, plan.block_columns, plan.in_groups), plan)
+    firsts: dict[Any, ProductPlan] = {}
+    for way, plan in ((key[:3], plan) for key, plan in found.items()):
+        firsts.setdefault(way, plan)
+    return [*firsts.values(), *(plan for plan in found.values() if plan not in firsts.values())]
 
 
 def renamed(item: Item, network: str) -> Item:

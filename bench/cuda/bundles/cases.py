@@ -21,24 +21,29 @@ from bench.results import flat
 from eqsat_layout.graph.legalize import legalize
 from eqsat_layout.soundness.programs.check import unscheduled_machine
 from eqsat_layout.targets.cuda.host.executable import CudaProgram
-from eqsat_layout.targets.cuda.target import CudaTarget
+from eqsat_layout.targets.cuda.target import CudaTarget, make_target
 
 Body = Callable[..., Any]
 
 _LANES: Final = ((48, 80), (80, 72))
+_STREAMED: Final = ((128, 384), (384, 320))
+_FEW: Final = "driver:3,232448,233472,65536,52428800,100000,2619000,5120"
+"""A machine of three slow multiprocessors, for which small products are dealt out as large ones are for others."""
 
 _TOLERANCES: Final = {"float32": 1e-4, "float16": 5e-3, "bfloat16": 2e-2}
 
 
 @dataclass(frozen=True)
 class Case:
-    """``body``: from a builder's ``emit`` and operands to a result. ``whole``: results are exact."""
+    """``body``: from a builder's ``emit`` and operands to a result. ``whole``: results are exact. ``few``: planned
+    for few multiprocessors."""
 
     name: str
     body: Body
     shapes: Sequence[tuple[int, ...]]
     dtype: str
     whole: bool = False
+    few: bool = False
 
     def module(self, dtype: str) -> tvm.IRModule:
         """The program, computed in ``dtype``."""
@@ -74,12 +79,15 @@ def _all() -> Iterator[Case]:
             yield Case(f"{name}_{dtype}", body, shapes, dtype)
     for dtype in _TOLERANCES:
         yield Case(f"lanes_{dtype}", _product, _LANES, dtype, whole=True)
+        yield Case(f"streamed_{dtype}", _product, _STREAMED, dtype, few=True)
     for name, body in (("int8", _bytes), ("uint8_int8", _unsigned_bytes)):
         yield Case(f"lanes_{name}", body, _LANES, "int8", whole=True)
 
 
 def made(case: Case, target: CudaTarget) -> tuple[Item, CudaProgram, list[Array]]:
     """The item, its program, and what it gives in float64."""
+    if case.few:
+        target = make_target({"kind": target.kind, "arch": str(target.tvm.attrs["arch"]), "model": _FEW}, target.approx)
     item, program = case.item(), eqsat_layout.compile(case.module(case.dtype), target)
     return item, program, case.expected([one.array() for one in item.inputs])
 

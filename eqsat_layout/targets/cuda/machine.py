@@ -6,7 +6,7 @@ In: nothing. Out: plain numbers.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 REGISTERS: Final = 1 << 16
@@ -39,7 +39,7 @@ class CudaMachine:
     registers: int
     l2_bytes: int
     bandwidth: float
-    flops: Mapping[str, float]
+    flops: Mapping[str, float] = field(hash=False)
     launch_seconds: float
     warpgroups: bool = False
     of_floats: str = "float32"

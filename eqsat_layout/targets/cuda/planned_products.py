@@ -70,8 +70,10 @@ def planned_product(heavy: Heaviest, computation: Computation, result: str, padd
     are_rows = all(
         _are_rows(*heavy.reads[side], computation, heavy.block, groups.own[side], groups.summed) for side in order
     )
+    is_known = all(isinstance(extent, int) for extent in heavy.block.extents)
+    operands = copies, (left, right)
     return ProductShape(
-        dtype, groups.batch, rows, columns, steps, copies, (left, right), result_bytes, are_along, are_rows
+        dtype, groups.batch, rows, columns, steps, *operands, result_bytes, are_along, are_rows, is_known
     )
 
 

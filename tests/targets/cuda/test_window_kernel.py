@@ -29,10 +29,14 @@ CASES = {
     "strides": depthwise((9, 15), 16, (3, 3), pad=1, stride=2, batch=2),
     "without a pad": depthwise((7, 10), 8, (5, 5)),
     "six channels": depthwise((6, 8), 6, (3, 3), pad=1),
+    "channels first": depthwise((9, 16), 6, (3, 3), pad=1, stride=2, layout="NCHW", batch=2),
 }
 
 
-@pytest.mark.parametrize(("name", "dtype"), [*((name, "float32") for name in CASES), *(("3x3", d) for d in TOLERANCES)])
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [*((name, "float32") for name in CASES), *(("3x3", d) for d in TOLERANCES), ("channels first", "float16")],
+)
 def test_windows_of_each_channel(name: str, dtype: str) -> None:
     func, twin = CASES[name](dtype, "float32", dtype), CASES[name]("float64", "float64", "float64")
     kernels = Kernels(window_kernel(func, H100))
@@ -53,6 +57,14 @@ def test_neighbours_share_what_they_load() -> None:
     assert loads / places < 8
 
 
+def test_a_row_of_one_channel_is_loaded_by_16_bytes() -> None:
+    """Channels first, windows of every other place: halves came one by one, nine for each place."""
+    func = depthwise((56, 56), 144, (3, 3), pad=1, stride=2, layout="NCHW")("float16", "float32", "float16")
+    (source,) = Kernels(window_kernel(func, H100)).sources.values()
+    assert "= *(uint4*)(x_ptr" in source
+    assert "*(half4*)(d_ptr" in source
+
+
 @pytest.mark.parametrize("window", [3, 7])
 def test_a_network_s_depthwise_convolution_is_one_launch(window: int) -> None:
     """Those of ConvNeXt add up 49 products, and went to tensor cores, of which they used one row in 32."""
@@ -71,7 +83,7 @@ def test_a_network_s_depthwise_convolution_is_one_launch(window: int) -> None:
     ("case", "reason"),
     [
         (matmul(8, 8, 8), "both operands depend on the place"),
-        (depthwise((8, 8), 16, (3, 3), layout="NCHW"), "no windows slide"),
+        (depthwise((7, 9), 16, (3, 3), layout="NCHW"), "no windows slide"),
         (depthwise((9, 12), 8, (3, 3), pad=2, dilation=2), "no windows slide"),
         (depthwise((1, 80), 8, (1, 71)), "too large"),
     ],

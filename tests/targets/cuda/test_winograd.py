@@ -29,7 +29,7 @@ def test_it_is_taken_for_wide_layers() -> None:
         mod = program(layer(channels), (1, channels, size, size))
         return "winograd" in str(eqsat_layout.plan(mod, CUDA).module)
 
-    assert takes_it(64, 256)
+    assert takes_it(32, 384)
     assert not takes_it(56, 64)
 
 

@@ -22,13 +22,17 @@ from eqsat_layout.targets.cuda.kernels.product_model import (
     ARRIVAL,
     CACHED,
     ISSUED,
-    MOST_THREADS,
     OF_COPY,
     REACHED,
-    RESERVED,
     dtype_of_flops,
 )
-from eqsat_layout.targets.cuda.kernels.product_plan import MOST_REGISTERS, OTHERS, arithmetic_of
+from eqsat_layout.targets.cuda.kernels.product_plan import (
+    MOST_REGISTERS,
+    MOST_THREADS,
+    OTHERS,
+    RESERVED,
+    arithmetic_of,
+)
 from eqsat_layout.targets.cuda.kernels.sides import Side
 from eqsat_layout.targets.cuda.kernels.statements import LANES
 from eqsat_layout.targets.cuda.kernels.sums_in_rows import waiting_words

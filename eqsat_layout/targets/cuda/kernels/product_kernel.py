@@ -25,7 +25,7 @@ from eqsat_layout.targets.cuda.kernels.product_plan import ProductPlan
 from eqsat_layout.targets.cuda.kernels.products import Product
 from eqsat_layout.targets.cuda.kernels.results import Results
 from eqsat_layout.targets.cuda.kernels.sides import sides_of
-from eqsat_layout.targets.cuda.kernels.split_sums import SplitSums
+from eqsat_layout.targets.cuda.kernels.split_sums import Parts, SplitSums
 from eqsat_layout.targets.cuda.kernels.statements import (
     LANES,
     block_barrier,
@@ -37,6 +37,7 @@ from eqsat_layout.targets.cuda.kernels.statements import (
     number,
     sequence,
 )
+from eqsat_layout.targets.cuda.kernels.stream_k import Runs
 from eqsat_layout.targets.cuda.kernels.sums_in_rows import WarpSums, stored_in_runs, turns_of
 from eqsat_layout.targets.cuda.kernels.warpgroups import (
     ALIGNED,
@@ -71,21 +72,33 @@ class _Kernel:
         all_tiles = tiles_over(product.steps.extent, plan.block_steps)
         known = tiles_over(all_tiles, plan.splits)
         self._tiles = quotient(all_tiles + self._splits - 1, self._splits) if plan.spread else known
-        self._split = SplitSums(self._splits, self._blocks, plan.threads, self._sums) if plan.splits > 1 else None
+        self._runs = Runs(self._blocks, all_tiles, plan.streams) if plan.streams else None
+        self._split = self._split_sums()
         self._bulk = self._bulk_tiles() if plan.in_bulk else None
 
     def function(self) -> Any:
-        plan, split = self._plan, self._split
-        grid = (self._blocks,) if split is None else (self._blocks, self._splits)
+        split, runs = self._split, self._runs
+        grid = [self._blocks] if runs is None else [runs.blocks]
+        if split is not None and runs is None:
+            grid.append(self._splits)
         prepared = [] if split is None else split.allocated()
         prepared += [] if self._bulk is None else self._bulk.encoded()
-        return self._product.func.with_body(sequence([*prepared, launched(grid, plan.threads, self._block)]))
+        return self._product.func.with_body(sequence([*prepared, launched(grid, self._plan.threads, self._block)]))
 
     def _bulk_tiles(self) -> BulkTiles:
         rows = rows_of_both(self._product, self._arithmetic)
         if rows is None:
             raise Refused("an operand is no rows at even distances, which tensor maps are of")
         return BulkTiles(self._product, rows, self._plan, self._memory)
+
+    def _split_sums(self) -> SplitSums | None:
+        plan, runs, blocks = self._plan, self._runs, self._blocks
+        if runs is not None:
+            return SplitSums(runs.slots, runs.shared, plan.threads, self._sums)
+        if plan.splits == 1:
+            return None
+        is_split = tirx.min(self._splits - 1, 1) if plan.spread else 1  # the host may decide that there is one part
+        return SplitSums(product_of_extents((self._splits, is_split, blocks)), blocks, plan.threads, self._sums)
 
     def _parts_of_sums(self) -> Extent:
         plan = self._plan
@@ -97,74 +110,97 @@ class _Kernel:
     # ---- a block's products
 
     def _block(self, grid: Any, thread: Any) -> Any:
+        views = [] if self._bulk is None else self._bulk.allocated()
+        begun = [*self._memory.allocated(), *views, tirx.AllocBuffer(self._sums)]
+        if self._split is not None:
+            begun.append(self._split.allocated_in_block())
+        if self._runs is not None:
+
+            def one_of_run(tile: Any, start: Any, count: Any, parts: Parts) -> Any:
+                return sequence([*self._of_tile(tile, start, count, parts, thread), block_barrier()])
+
+            return sequence([*begun, self._runs.each(grid[0], one_of_run)])
+        part = number(0) if self._split is None else grid[1]
+        parts = Parts(self._splits, part * self._blocks + grid[0], lambda one: one * self._blocks + grid[0])
+        return sequence([*begun, *self._of_tile(grid[0], part * self._tiles, self._tiles, parts, thread)])
+
+    def _of_tile(self, number: Any, start: Any, count: Extent, parts: Parts, thread: Any) -> list[Any]:
+        """What a block does for a tile of the result: ``count`` tiles of the operands along the sum, from ``start``."""
         plan = self._plan
-        tile, column_tile = quotient(grid[0], self._column_tiles), remainder(grid[0], self._column_tiles)
+        tile, column_tile = quotient(number, self._column_tiles), remainder(number, self._column_tiles)
         batch, row_tile = quotient(tile, self._row_tiles), remainder(tile, self._row_tiles)
         row, column = row_tile * plan.block_rows, column_tile * plan.block_columns
-        part = number(0) if self._split is None else grid[1]
         pipelined = self._pipelined if self._bulk is None else self._pipelined_in_bulk
-        pipeline = pipelined(self._sums, batch, row, column, part, thread)
+        pipeline = pipelined(self._sums, batch, row, column, (start, count), thread)
         stored = sequence(self._stored(self._sums, batch, row, column, thread))
         if self._split is not None:
-            stored = self._split.in_last_block(part, grid[0], thread, stored)
-        views = [] if self._bulk is None else self._bulk.allocated()
-        begun = [*self._memory.allocated(), *views, tirx.AllocBuffer(self._sums), zeroed(self._sums)]
-        return sequence([*begun, *pipeline, stored])
+            stored = self._split.in_last_block(parts, number, thread, stored)
+        return [zeroed(self._sums), *pipeline, stored]
 
-    def _pipelined(self, sums: Any, batch: Any, row: Any, column: Any, part: Any, thread: Any) -> list[Any]:
+    def _pipelined(
+        self, sums: Any, batch: Any, row: Any, column: Any, turns: tuple[Any, Extent], thread: Any
+    ) -> list[Any]:
         """Stages are filled ahead; a barrier a tile says that one is there and another one is free."""
-        ahead = self._plan.stages - 1
+        ahead, (begin, count) = self._plan.stages - 1, turns
 
         def fill(tile: Any, sides: Sequence[int] = (0, 1)) -> Any:
             start = tirx.floormod(tile, self._plan.stages) * self._plan.stage_words
-            step = (part * self._tiles + tile) * self._plan.block_steps
+            step = (begin + tile) * self._plan.block_steps
             return sequence(self._filled(side, start, batch, (row, column)[side], step, thread) for side in sides)
 
         early, late = self._early_and_late
-        known = as_int(self._tiles)
-        first = ahead if known is None else min(ahead, known)  # beyond the last step there are zeros
-        begun = [loop(first, lambda tile: fill(tile, early)), waited()] if early else []
+        known = as_int(count)
+        first = ahead if known is None else min(ahead, known)
+
+        def fill_first(tile: Any, sides: Sequence[int]) -> Any:
+            """Of open extents there are zeros beyond the last step; behind the end of a run there is another one."""
+            return guarded(None if self._runs is None else tile < count, fill(tile, sides))
+
+        begun = [loop(first, lambda tile: fill_first(tile, early)), waited()] if early else []
         begun += [
-            loop(first, lambda tile: sequence([fill(tile, late), _committed()])),
+            loop(first, lambda tile: sequence([fill_first(tile, late), _committed()])),
             *(_committed() for _ in range(first, ahead)),
         ]
 
         def turn(tile: Any) -> Any:
-            following = guarded(tile + ahead < self._tiles, fill(tile + ahead))
+            following = guarded(tile + ahead < count, fill(tile + ahead))
             arrived = issued("cp.async.wait_group", number(ahead - 1))
             start = tirx.floormod(tile, self._plan.stages) * self._plan.stage_words
             filled = sequence([following, _committed()])
             fenced = written() if self._plan.in_groups else None
             return sequence([arrived, fenced, block_barrier(), self._multiplied(sums, start, thread, filled)])
 
-        return [*begun, loop(self._tiles, turn), issued("cp.async.wait_group", number(0)), block_barrier()]
+        return [*begun, loop(count, turn), issued("cp.async.wait_group", number(0)), block_barrier()]
 
-    def _pipelined_in_bulk(self, sums: Any, batch: Any, row: Any, column: Any, part: Any, thread: Any) -> list[Any]:
+    def _pipelined_in_bulk(
+        self, sums: Any, batch: Any, row: Any, column: Any, turns: tuple[Any, Extent], thread: Any
+    ) -> list[Any]:
         """The same, by one thread; a tile that nobody will wait for is not asked for."""
-        ahead, bulk, is_first = self._plan.stages - 1, self._bulk, thread == 0
+        ahead, (begin, count) = self._plan.stages - 1, turns
+        bulk, is_first = self._bulk, thread == 0
         assert bulk is not None
 
         def ask(tile: Any, sides: Sequence[int]) -> Any:
-            step = (part * self._tiles + tile) * self._plan.block_steps
+            step = (begin + tile) * self._plan.block_steps
             return sequence(bulk.asked_for(side, tile, batch, (row, column)[side], step) for side in sides)
 
         def expect(tile: Any, sides: Sequence[int] = (0, 1)) -> Any:
             return sequence([bulk.expected(tile), ask(tile, sides)])
 
         early, late = self._early_and_late
-        known = as_int(self._tiles)
-        first = tirx.min(number(ahead), self._tiles) if known is None else min(ahead, known)
+        known = as_int(count)
+        first = tirx.min(number(ahead), count) if known is None else min(ahead, known)
         begun = [bulk.prepared(thread), guarded(is_first, loop(first, lambda tile: expect(tile, early or late)))]
         if early:
             begun += [waited(), guarded(is_first, loop(first, lambda tile: ask(tile, late))) if late else None]
 
         def turn(tile: Any) -> Any:
-            following = guarded(tirx.And(is_first, tile + ahead < self._tiles), expect(tile + ahead))
+            following = guarded(tirx.And(is_first, tile + ahead < count), expect(tile + ahead))
             start = tirx.floormod(tile, self._plan.stages) * self._plan.stage_words
             multiply = self._multiplied(sums, start, thread, following)
             return sequence([bulk.waited_for(tile), block_barrier(), multiply])
 
-        return [*begun, block_barrier(), loop(self._tiles, turn), block_barrier()]
+        return [*begun, block_barrier(), loop(count, turn), block_barrier()]
 
     @cached_property
     def _early_and_late(self) -> tuple[list[int], list[int]]:

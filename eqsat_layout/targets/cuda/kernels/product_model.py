@@ -10,7 +10,7 @@ multiprocessor.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -25,6 +25,7 @@ from eqsat_layout.targets.cuda.kernels.product_plan import PlanTable, ProductPla
 from eqsat_layout.targets.cuda.kernels.product_shape import ProductShape
 from eqsat_layout.targets.cuda.kernels.products import Product
 from eqsat_layout.targets.cuda.kernels.sides import sides_of
+from eqsat_layout.targets.cuda.kernels.stream_k import most_parts, shared_tiles
 from eqsat_layout.targets.cuda.machine import CudaMachine
 
 Figures: TypeAlias = Any
@@ -51,10 +52,6 @@ _TAKEN: Final = 64 * 1.5e9
 _MOST_PARTS: Final = 16
 _TILES_OF_PART: Final = 4
 """At least, where the host decides on the parts of a sum."""
-MOST_THREADS: Final = 1536
-"""Of a multiprocessor; some have more."""
-RESERVED: Final = 1024
-"""Bytes of shared memory of a block that are not its own."""
 
 
 def plans_for(product: Product, machine: CudaMachine) -> list[ProductPlan]:
@@ -96,7 +93,19 @@ def shape_of(product: Product, arithmetic: Arithmetic) -> ProductShape:
         math.ceil(int(tvm.DataType(str(product.store.buffer.ty.dtype)).bits) / 8),
         all(side.along_steps for side in sides_of(product, arithmetic)),
         arithmetic.operand_bytes == 2 and rows_of_both(product, arithmetic) is not None,
+        product.is_known,
     )
+
+
+@dataclass(frozen=True)
+class _Streamed:
+    """Of :mod:`.stream_k`: the tiles that blocks share; of the longest run the turns and the tiles that it begins; the
+    most parts of a tile."""
+
+    tiles: Figures
+    turns: Figures
+    begun: Figures
+    parts: Figures
 
 
 class ProductModel:
@@ -125,25 +134,36 @@ class ProductModel:
 
     def seconds(self, plan: ProductPlan) -> float:
         """The launch of the product, with what it reads and writes."""
-        return float(self._seconds(PlanTable([plan], self._machine.registers))[0])
+        return float(self._seconds(PlanTable([plan], self._machine))[0])
 
     def _seconds(self, plans: PlanTable) -> Figures:
         shape, machine = self._shape, self._machine
-        whole = self._blocks(plans.block_rows, plans.block_columns)
-        blocks = whole * plans.splits
-        resident = np.minimum(machine.shared_bytes // (4 * plans.shared_words + RESERVED), plans.by_registers)
-        resident = np.minimum(resident, MOST_THREADS // plans.threads)
-        waves = np.ceil(blocks / (machine.multiprocessors * resident))
-        together = np.minimum(resident, np.ceil(blocks / machine.multiprocessors))  # that share a multiprocessor
-        tiles = np.ceil(-(-shape.steps // plans.block_steps) / plans.splits)
-        turns = (
+        whole, of_sum = self._blocks(plans.block_rows, plans.block_columns), -(-shape.steps // plans.block_steps)
+        streamed = self._streamed(plans, whole, of_sum)
+        is_streamed = plans.streams > 0
+        blocks = np.where(is_streamed, plans.streams, whole * plans.splits)
+        together = np.minimum(plans.resident, np.ceil(blocks / machine.multiprocessors))  # that share a multiprocessor
+        held = np.where(is_streamed, blocks, machine.multiprocessors * plans.resident)
+        waves = np.ceil((whole * plans.splits - streamed.tiles) / held)
+        times = (
             together * self._multiplying(plans, together),
             together * self._loading(plans),
             self._reading(plans, whole, np.minimum(blocks, together * machine.multiprocessors)),
             ARRIVAL / (plans.stages - 1),
         )
-        turn = np.maximum.reduce(turns)
-        return machine.launch_seconds + waves * (tiles * turn + ARRIVAL) + self._adding(plans, whole) + self.storing
+        turn = np.maximum.reduce(times)
+        seconds = waves * (np.ceil(of_sum / plans.splits) * turn + ARRIVAL)
+        seconds += streamed.turns * turn + streamed.begun * ARRIVAL
+        return machine.launch_seconds + seconds + self._adding(plans, whole, streamed) + self.storing
+
+    def _streamed(self, plans: PlanTable, whole: Figures, of_sum: Figures) -> _Streamed:
+        """None of all where each block has a tile, or a part of one, for itself."""
+        is_streamed, streams = plans.streams > 0, np.maximum(plans.streams, 1)
+        tiles = np.where(is_streamed, shared_tiles(whole, streams), 0)
+        shortest, turns = tiles * of_sum // streams, -(-tiles * of_sum // streams)
+        begun = np.where(is_streamed, np.maximum(turns - 2, 0) // of_sum + 2, 0)
+        parts = np.where(is_streamed, most_parts(of_sum, shortest), 0)
+        return _Streamed(tiles, turns, begun, parts)
 
     def spread(self, plan: ProductPlan) -> ProductPlan:
         """For any extents: as many blocks as ``plan`` has for these, or one for each multiprocessor."""
@@ -152,11 +172,18 @@ class ProductModel:
         blocks = max(self._blocks(plan.block_rows, plan.block_columns) * plan.splits, self._machine.multiprocessors)
         return replace(plan, splits=splits, spread=blocks) if splits > 1 else plan
 
-    def _adding(self, plans: PlanTable, whole: Figures) -> Figures:
-        """The parts of sums: stored, counted, and loaded by the last block of each tile."""
-        parts = 4 * plans.splits * plans.block_rows * plans.block_columns
-        moved = whole * parts / (CACHED * self._machine.bandwidth)
-        return np.where(plans.splits == 1, 0.0, moved + 2 * ARRIVAL + np.maximum(moved, parts / _TAKEN))
+    def _adding(self, plans: PlanTable, whole: Figures, streamed: _Streamed) -> Figures:
+        """The parts of sums: stored, counted, and loaded by the last block of each tile.
+
+        Of the tiles that a run begins, all but the last one are counted on the way.
+        """
+        part, is_streamed = 4 * plans.block_rows * plans.block_columns, plans.streams > 0
+        parts = np.where(is_streamed, plans.streams + streamed.tiles, whole * plans.splits)
+        moved = parts * part / (CACHED * self._machine.bandwidth)
+        waits = 2 + np.where(is_streamed, streamed.begun - 1, 0)
+        taken = np.where(is_streamed, streamed.parts, plans.splits) * part / _TAKEN
+        seconds = waits * ARRIVAL + moved + np.maximum(moved, taken)
+        return np.where(is_streamed | (plans.splits > 1), seconds, 0.0)
 
     def _blocks(self, rows: Any, columns: Any) -> Any:
         """Those of so many rows and columns that cover the result."""

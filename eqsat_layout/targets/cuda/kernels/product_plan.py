@@ -19,6 +19,7 @@ from eqsat_layout.targets.cuda.kernels.arithmetics import ARITHMETICS, UNIT, Ari
 from eqsat_layout.targets.cuda.kernels.attention import Attention
 from eqsat_layout.targets.cuda.kernels.product_shape import ProductShape
 from eqsat_layout.targets.cuda.kernels.products import Product
+from eqsat_layout.targets.cuda.kernels.stream_k import most_parts, shared_tiles
 from eqsat_layout.targets.cuda.kernels.sums_in_rows import waiting_words
 from eqsat_layout.targets.cuda.kernels.warpgroups import GROUP_WARP_ROWS, LINE_BYTES
 from eqsat_layout.targets.cuda.machine import CudaMachine, blocks_by_registers
@@ -29,6 +30,8 @@ _STEP_BYTES: Final = (64, 128)
 """Of a row of a tile along the steps: 4 or 8 units."""
 _STAGES: Final = (2, 3, 4)
 _SPLITS: Final = (1, 2, 3, 4, 6, 8, 12, 16)
+_STREAMS: Final = (1, 2, 4)
+"""Blocks of a multiprocessor among which sums are dealt out evenly."""
 OTHERS: Final = 48
 """Registers of a thread beside sums and fragments (assumed)."""
 _OTHERS_OF_GROUPS: Final = 64
@@ -41,8 +44,12 @@ _GROUP_STAGES: Final = (*_STAGES, 6)
 _OF_GROUPS: Final = ("float16", "bfloat16")
 """Arithmetics that warps do together here."""
 _MOST_THREADS: Final = 512
+MOST_THREADS: Final = 1536
+"""Of a multiprocessor; some have more."""
+RESERVED: Final = 1024
+"""Bytes of shared memory of a block that are not its own."""
 _MOST_ELEMENTS: Final = 2**31
-"""Of the parts of sums, for indices of 32 bits."""
+"""Of the parts of sums, and numbers that runs are worked out by, for indices of 32 bits."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +60,7 @@ class ProductPlan:
     of the block, out of shared memory (wgmma); a warp has 16 of the rows. ``in_bulk``: one thread asks for tiles, which
     come by themselves (TMA). ``spread``: where extents are not known, so
     many blocks keep the machine busy: the host has sums cut into fewer than ``splits`` parts where there would be more;
-    0: into ``splits`` always.
+    0: into ``splits`` always. ``streams``: so many blocks share tiles evenly (:mod:`.stream_k`), 0: none.
     """
 
     arithmetic: str
@@ -67,6 +74,7 @@ class ProductPlan:
     in_groups: bool = False
     in_bulk: bool = False
     spread: int = 0
+    streams: int = 0
 
     @cached_property
     def threads(self) -> int:
@@ -121,19 +129,21 @@ def arithmetic_of(product: Product | ProductShape | Attention, machine: CudaMach
 class PlanTable:
     """Plans, and an array for each of their figures: the model reckons with all plans at once.
 
-    ``by_registers``: blocks that a multiprocessor of so many ``registers`` has them for.
+    ``resident``: blocks that a multiprocessor of ``machine`` holds at once.
     """
 
-    def __init__(self, plans: Sequence[ProductPlan], registers: int) -> None:
+    def __init__(self, plans: Sequence[ProductPlan], machine: CudaMachine) -> None:
         self.plans = plans
         self.block_rows, self.block_columns, self.block_steps = self._figures(
             "block_rows", "block_columns", "block_steps"
         )
         self.warp_rows, self.warp_columns = self._figures("warp_rows", "warp_columns")
         self.in_groups, self.in_bulk = self._figures("in_groups", "in_bulk")
-        self.stages, self.splits = self._figures("stages", "splits")
+        self.stages, self.splits, self.streams = self._figures("stages", "splits", "streams")
         self.threads, self.shared_words = self._figures("threads", "shared_words")
-        self.by_registers = np.array([blocks_by_registers(one.registers, one.threads, registers) for one in plans])
+        registers = [blocks_by_registers(one.registers, one.threads, machine.registers) for one in plans]
+        by_memory = machine.shared_bytes // (4 * self.shared_words + RESERVED)
+        self.resident = np.minimum.reduce([by_memory, np.array(registers), MOST_THREADS // self.threads])
 
     def _figures(self, *names: str) -> npt.NDArray[Any]:
         return np.array([attrgetter(*names)(plan) for plan in self.plans], np.int64).T
@@ -145,25 +155,48 @@ def legal_plans(
     """Those that fit the machine, and which of them are legal: all parts of the sum have something to add up."""
     in_groups = machine.warpgroups and arithmetic.name in _OF_GROUPS and product.are_along_steps
     in_bulk = in_groups and product.are_rows
-    plans = _fitting(arithmetic.name, in_groups, in_bulk, machine.registers, machine.shared_bytes_per_block)
+    plans = _fitting(arithmetic.name, in_groups, in_bulk, machine)
     rows, columns, splits = plans.block_rows, plans.block_columns, plans.splits
-    tiles = -(-product.steps // plans.block_steps)
-    blocks = product.batch * -(-product.rows // rows) * -(-product.columns // columns)
-    all_add = (tiles >= 2 * splits) & ((splits - 1) * -(-tiles // splits) < tiles)
-    return plans, (splits == 1) | (all_add & (splits * blocks * rows * columns < _MOST_ELEMENTS))
+    turns = -(-product.steps // plans.block_steps)
+    tiles = product.batch * -(-product.rows // rows) * -(-product.columns // columns)
+    all_add = (turns >= 2 * splits) & ((splits - 1) * -(-turns // splits) < turns)
+    legal = (splits == 1) | (all_add & (splits * tiles * rows * columns < _MOST_ELEMENTS))
+    return plans, np.where(plans.streams > 0, _streams_well(product, plans, tiles, turns), legal)
+
+
+def _streams_well(
+    product: ProductShape, plans: PlanTable, tiles: npt.NDArray[Any], turns: npt.NDArray[Any]
+) -> npt.NDArray[Any]:
+    """Runs of tiles that no whole number of blocks would have, of sizes that are known; see :mod:`.stream_k`."""
+    streams = np.maximum(plans.streams, 1)
+    shared = shared_tiles(tiles, streams)
+    pairs = shared * turns
+    elements = (streams + shared) * plans.block_rows * plans.block_columns
+    is_small = np.maximum.reduce([pairs * streams, tiles * turns, elements]) < _MOST_ELEMENTS
+    is_even = (pairs >= 2 * streams) & (most_parts(turns, pairs // streams) <= _SPLITS[-1])
+    legal: npt.NDArray[Any] = (tiles % streams != 0) & is_even & is_small & product.is_known
+    return legal
 
 
 @cache
-def _fitting(name: str, in_groups: bool, in_bulk: bool, registers: int, shared_bytes: int) -> PlanTable:
-    """Plans that fit a machine of so many registers and bytes of shared memory; each with one part and with more."""
+def _fitting(name: str, in_groups: bool, in_bulk: bool, machine: CudaMachine) -> PlanTable:
+    """Plans that fit a machine; each with one part, with more, and with the tiles dealt out evenly."""
     arithmetic = ARITHMETICS[name]
     plans = _plans_of_warps(arithmetic)
     if in_groups:  # they come first: fewer instructions, where all else is the same
         groups = list(_plans_of_groups(arithmetic))
         alone = [replace(plan, in_bulk=True) for plan in groups] if in_bulk else []
         plans = itertools.chain(alone, groups, plans)
-    fitting = (plan for plan in plans if _fits(plan, registers, shared_bytes))
-    return PlanTable([replace(plan, splits=splits) for plan in fitting for splits in _SPLITS], registers)
+    fitting = [plan for plan in plans if _fits(plan, machine.registers, machine.shared_bytes_per_block)]
+    found = [replace(plan, splits=splits) for plan in fitting for splits in _SPLITS]
+    held = PlanTable(fitting, machine).resident
+    found += [
+        replace(plan, streams=blocks * machine.multiprocessors)
+        for plan, resident in zip(fitting, held, strict=True)
+        for blocks in _STREAMS
+        if blocks <= resident and not plan.in_bulk  # whose stages are of one tile only
+    ]
+    return PlanTable(found, machine)
 
 
 def _plans_of_warps(arithmetic: Arithmetic) -> Iterator[ProductPlan]:

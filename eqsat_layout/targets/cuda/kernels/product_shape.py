@@ -16,7 +16,7 @@ class ProductShape:
     ``elements``: of either operand that come from memory, each counted once: windows read most of theirs several times.
     ``result_bytes``: of an element. ``dtype``: of both operands.
     ``are_along_steps``: both operands lie together along the steps, as far as is known; ``are_rows``: both are rows of
-    halves at even distances, which a tensor map can be of.
+    halves at even distances, which a tensor map can be of. ``is_known``: extents are none that are assumed.
     """
 
     dtype: str
@@ -29,6 +29,7 @@ class ProductShape:
     result_bytes: int
     are_along_steps: bool = False
     are_rows: bool = False
+    is_known: bool = True
 
     @property
     def results(self) -> int:

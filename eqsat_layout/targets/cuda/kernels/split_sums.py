@@ -9,6 +9,7 @@ kernel.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from tvm import tirx
@@ -33,17 +34,25 @@ _TOGETHER: Final = 4
 """Sums of a thread that are stored as one: 16 bytes."""
 
 
-class SplitSums:
-    """``splits`` parts of the sums of ``tiles``, a block of ``threads`` for each part. ``sums``: a thread's.
+@dataclass(frozen=True)
+class Parts:
+    """Of the sums of a tile: how many, the place of this block's own in memory, and that of each in their order."""
 
-    Where the host decides on ``splits``, there may be one: then nothing is left in memory.
+    count: Extent
+    own: Any
+    place: Callable[[Any], Any]
+
+
+class SplitSums:
+    """Of ``tiles``; there are ``places`` for parts, from a block of ``threads`` each. ``sums``: a thread's.
+
+    A tile whose sums have one part, as known at run time, leaves nothing in memory.
     """
 
-    def __init__(self, splits: Extent, tiles: Extent, threads: int, sums: Any) -> None:
-        self._splits, self._sums = splits, sums
+    def __init__(self, places: Extent, tiles: Extent, threads: int, sums: Any) -> None:
+        self._sums = sums
         self._vectors = int(sums.ty.shape[0]) // _TOGETHER
-        parts = splits if as_int(splits) is not None else splits * tirx.min(splits - 1, 1)
-        shape = [parts, tiles, self._vectors, threads, _TOGETHER]  # the threads of a warp side by side
+        shape = [places, self._vectors, threads, _TOGETHER]  # the threads of a warp side by side
         self._parts = _memory(shape, str(sums.ty.dtype), "parts")
         self._arrived = _memory([tiles], "int32", "arrived")
         self._before = tirx.decl_buffer([number(1)], "int32", "before", scope="shared", layout=None)
@@ -52,7 +61,11 @@ class SplitSums:
         """What the host allocates."""
         return [tirx.AllocBuffer(self._parts), tirx.AllocBuffer(self._arrived, annotations={ZEROS: True})]
 
-    def in_last_block(self, part: Any, tile: Any, thread: Any, body: Any) -> Any:
+    def allocated_in_block(self) -> Any:
+        """What stands in front of :meth:`in_last_block`."""
+        return tirx.AllocBuffer(self._before)
+
+    def in_last_block(self, of_tile: Parts, tile: Any, thread: Any, body: Any) -> Any:
         """``body`` where all parts have come, with the whole sums.
 
         One thread's fence, between barriers, is for all of its block: before it counts for what they stored, and after
@@ -63,37 +76,35 @@ class SplitSums:
             """Of a sum's register and its place in a part."""
 
             def vector(number: Any) -> Any:
-                return vectorized(
-                    _TOGETHER, lambda lane: statement(number * _TOGETHER + lane, (tile, number, thread, lane))
-                )
+                return vectorized(_TOGETHER, lambda lane: statement(number * _TOGETHER + lane, (number, thread, lane)))
 
             return loop(self._vectors, vector, tirx.ForKind.UNROLLED)
 
         def add(other: Any) -> Any:
-            return each(lambda own, place: kept(sums, at(sums, own) + at(parts, other + 1, *place), own))
+            return each(lambda own, place: kept(sums, at(sums, own) + at(parts, of_tile.place(other + 1), *place), own))
 
         sums, parts = self._sums, self._parts
         count = sequence([device_fence(), counted(self._before, self._arrived, tile), device_fence()])
         left = [
-            each(lambda own, place: kept(parts, at(sums, own), part, *place)),
+            each(lambda own, place: kept(parts, at(sums, own), of_tile.own, *place)),
             block_barrier(),
             guarded(thread.equal(0), count),
             block_barrier(),
         ]
         added = [
             guarded(thread.equal(0), kept(self._arrived, number(0), tile)),
-            each(lambda own, place: kept(sums, at(parts, 0, *place), own)),
-            loop(self._splits - 1, add),
+            each(lambda own, place: kept(sums, at(parts, of_tile.place(number(0)), *place), own)),
+            loop(of_tile.count - 1, add),
         ]
-        is_last = at(self._before, 0).equal(self._splits - 1)
-        if as_int(self._splits) is not None:
+        is_last = at(self._before, 0).equal(of_tile.count - 1)
+        if as_int(of_tile.count) is not None:
             rest = [*left, guarded(is_last, sequence([*added, body]))]
         else:
-            is_split = self._splits > 1
+            is_split = of_tile.count > 1
             own = [guarded(is_split, sequence(added)), body]
             is_mine = tirx.Or(tirx.Not(is_split), is_last)
             rest = [guarded(is_split, sequence(left)), guarded(is_mine, sequence(own))]
-        return sequence([tirx.AllocBuffer(self._before), *rest])
+        return sequence(rest)
 
 
 def _memory(shape: list[Extent], dtype: str, name: str) -> Any:

@@ -1,14 +1,15 @@
-"""Depthwise convolutions: a thread has some channels that lie together, at neighbouring places along one axis.
+"""Depthwise convolutions: a thread has some channels that lie together, at neighbouring places along one axis; or one
+channel, whose places lie together.
 
 In: a PrimFunc of a sum of products in which one operand is the same for all places, and windows of the other one slide
 along an axis. Out: a PrimFunc without blocks that launches one kernel. What windows of neighbours share is loaded once,
-and sums are in single precision, one after the other. Refused: channels that do not lie together, windows that do not
-slide.
+and sums are in single precision, one after the other. Refused: data that do not lie together, windows that do
+not slide.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -41,7 +42,7 @@ _THREADS: Final = 128
 _PLACES: Final = (8, 7, 6, 5, 4, 3, 2, 1)
 """Of a thread."""
 _LANES: Final = 16
-"""Bytes of channels that are loaded together."""
+"""Bytes that are loaded together."""
 _ENOUGH: Final = 512
 """Threads of a multiprocessor that hide the time of loads (assumed)."""
 _MOST_REGISTERS: Final = 160
@@ -55,7 +56,7 @@ def window_kernel(func: Any, machine: CudaMachine) -> Any:
     if product.rows.axes:
         raise Refused("both operands depend on the place")
     product = with_places_apart(product)
-    lines = [line for line in _lines(product) if line.registers <= _MOST_REGISTERS]
+    lines = [line for line in _lines(product) or _lines_along(product) if line.registers <= _MOST_REGISTERS]
     if not lines:
         raise Refused("no windows slide along an axis, or they are too large")
     line = min(lines, key=lambda one: one.cost(machine))
@@ -67,6 +68,7 @@ class _Line:
     """``places`` results of a thread along an axis, ``lanes`` of them along the channels at each.
 
     Along ``step`` windows slide: ``ratio`` steps on is the next place. ``has_weights_together``: of a run of channels.
+    ``along``: of one channel, elements of a load along the axis, and the first of those of a thread that begins one.
     """
 
     product: Product
@@ -77,6 +79,16 @@ class _Line:
     lanes: int
     places: int
     has_weights_together: bool
+    along: tuple[int, int] = (1, 0)
+
+    @property
+    def loads(self) -> Sequence[tuple[int, int]]:
+        """Of the data along the axis: where each begins, and its elements."""
+        together, first = self.along
+        whole = range(first, self.loaded - together + 1, together)
+        end = first + len(whole) * together
+        single = [(place, 1) for place in (*range(first), *range(end, self.loaded))]
+        return sorted([*((place, together) for place in whole), *single])
 
     @property
     def steps(self) -> int:
@@ -115,25 +127,70 @@ class _Line:
     def cost(self, machine: CudaMachine) -> float:
         """Loads for an element, more where too few threads wait for theirs."""
         weights = self.steps * (1 if self.has_weights_together else self.lanes)
-        loads = (self.loaded + weights) / (self.places * self.lanes)
+        loads = (len(self.loads) + weights) / (self.places * self.lanes)
         idle = max(1.0, machine.multiprocessors * _ENOUGH / assumed(self.threads))
         return loads * idle
 
 
-def _lines(product: Product) -> Iterator[_Line]:
+def _lines(product: Product) -> list[_Line]:
+    """Of channels that lie together."""
+    found = []
+    for axis, step, ratio in _sliding(product):
+        for channel in product.batch.axes:
+            lanes = _lanes(product, channel)
+            together = _is_run(product, _operands(product)[1], channel, lanes)
+            line = _Line(product, axis, step, channel, ratio, lanes, 1, together)
+            found += _of_places(line) if lanes > 1 else []
+    return found
+
+
+def _lines_along(product: Product) -> list[_Line]:
+    """Of places that lie together: loads begin where those of every thread may."""
+    found = []
+    for axis, step, ratio in _sliding(product):
+        for channel in product.batch.axes[-1:]:
+            for along in _along(product, axis, step, ratio):
+                line = _Line(product, axis, step, channel, ratio, 1, 1, False, along)
+                found += [one for one in _of_places(line) if one.places * ratio % along[0] == 0]
+    return found
+
+
+def _of_places(line: _Line) -> list[_Line]:
+    return [replace(line, places=places) for places in _PLACES if in_tiles(line.axis.extent, places)]
+
+
+def _sliding(product: Product) -> Iterator[tuple[Axis, Axis, int]]:
+    """Axes of places and of steps along which windows slide, and how many steps on the next place is."""
     dtypes = {product.left.dtype, product.right.dtype}
     if len(dtypes) != 1 or not dtypes <= set(_FLOATS) or any(one.guarded is None for one in _operands(product)):
         return
     data, weight = _operands(product)
-    for channel in product.batch.axes:
-        lanes = _lanes(product, channel)
-        has_weights_together = _is_run(product, weight, channel, lanes)
-        for axis in reversed(product.columns.axes) if lanes > 1 else ():
-            for step in product.steps.axes:
-                ratio = 0 if as_int(step.extent) is None else _ratio(data, axis, step)
-                for places in _PLACES if ratio else ():
-                    if in_tiles(axis.extent, places) and not weight.uses(axis):
-                        yield _Line(product, axis, step, channel, ratio, lanes, places, has_weights_together)
+    for axis in reversed(product.columns.axes):
+        for step in product.steps.axes:
+            ratio = 0 if as_int(step.extent) is None or weight.uses(axis) else _ratio(data, axis, step)
+            if ratio:
+                yield axis, step, ratio
+
+
+def _along(product: Product, axis: Axis, step: Axis, ratio: int) -> Iterator[tuple[int, int]]:
+    """Elements along an axis that are one load under one guard, and the first one that begins such a load."""
+    guarded_load, extent = _operands(product)[0].guarded, as_int(axis.extent)
+    if guarded_load is None or extent is None:
+        return
+    place, (load, guard) = tirx.Var("place", "int32"), guarded_load
+    for lanes in (lanes for lanes in (8, 4, 2) if lanes <= _longest(product)):
+        reached = FlatAxes((Axis(place, number(-(-(extent * ratio + int(step.extent)) // lanes) * lanes)),))
+        for first in range(lanes):
+            there = {axis.var: number(0), step.var: place + first}
+            *indices, condition = (substitute(one, there) for one in (*load.indices, guard))
+            if in_runs(load.source, indices, reached, lanes, product.fixed, condition):
+                yield lanes, first
+                break
+
+
+def _longest(product: Product) -> int:
+    """Elements of a load."""
+    return _LANES * 8 // int(tvm.DataType(product.dtype).bits)
 
 
 def _operands(product: Product) -> tuple[Operand, Operand]:
@@ -143,8 +200,7 @@ def _operands(product: Product) -> tuple[Operand, Operand]:
 
 def _lanes(product: Product, channel: Axis) -> int:
     """Elements along the channels that lie together in the data."""
-    longest = _LANES * 8 // tvm.DataType(product.dtype).bits
-    fitting = (lanes for lanes in (8, 4, 2) if lanes <= longest)
+    fitting = (lanes for lanes in (8, 4, 2) if lanes <= _longest(product))
     return next((lanes for lanes in fitting if _is_run(product, _operands(product)[0], channel, lanes)), 1)
 
 
@@ -180,7 +236,9 @@ class _Kernel:
         self._line, self._product = line, line.product
         self._threads = min(_THREADS, as_int(line.threads) or _THREADS)
         product = line.product
-        own = [FlatAxes((axis,)) for axis in (line.axis, line.channel)]
+        own = [
+            FlatAxes((axis,)) for axis in ((line.axis, line.channel) if line.lanes > 1 else (line.channel, line.axis))
+        ]
         self._results = Results(_with_axes(product, line.others, *own))
         self._data, self._weight = _operands(product)
         self._window = FlatAxes(tuple(axis for axis in product.steps.axes if not axis.var.same_as(line.step.var)))
@@ -212,12 +270,14 @@ class _Kernel:
         data = local(line.loaded * line.lanes, self._data.dtype, "data")
         weight = local(line.steps * line.lanes, self._weight.dtype, "weight")
         statements = [tirx.AllocBuffer(data), tirx.AllocBuffer(weight)]
-        for place in range(line.loaded):
+        for place, count in line.loads:
             window = min(place // line.ratio, line.places - 1)
             there = {line.axis.var: here[line.axis.var] + window, line.step.var: number(place - window * line.ratio)}
-            statements.append(self._loaded(data, place, self._data, {**here, **there}))
+            along = (line.step, count) if count > 1 else (line.channel, line.lanes)
+            statements.append(self._loaded(data, place * line.lanes, self._data, {**here, **there}, *along))
         for step in range(line.steps):
-            statements.append(self._loaded(weight, step, self._weight, {**here, line.step.var: number(step)}))
+            there = {**here, line.step.var: number(step)}
+            statements.append(self._loaded(weight, step * line.lanes, self._weight, there, line.channel, line.lanes))
         for window in range(line.places):
             for step in range(line.steps):
                 statements += self._multiplied(sums, data, weight, window, step)
@@ -237,43 +297,45 @@ class _Kernel:
             found.append(kept(sums, at(sums, own) + a * b, own))
         return found
 
-    def _loaded(self, registers: Any, index: int, operand: Operand, there: Mapping[Any, Any]) -> Any:
-        """A run of elements; zeros where the guard says so."""
-        line = self._line
+    def _loaded(
+        self, registers: Any, first: int, operand: Operand, there: Mapping[Any, Any], axis: Axis, lanes: int
+    ) -> Any:
+        """A run of elements along an axis, to a register and those behind it; zeros where the guard says so."""
         assert operand.guarded is not None
         load, guard = operand.guarded
         condition = tvm.sym.Analyzer().simplify(substitute(guard, there))
 
         def element(lane: Any) -> Any:
-            places = {**there, line.channel.var: there[line.channel.var] + lane}
+            places = {**there, axis.var: there[axis.var] + lane}
             indices = (tvm.sym.Analyzer().simplify(substitute(one, places)) for one in load.indices)
-            return kept(registers, at(load.source, *indices), index * line.lanes + lane)
+            return kept(registers, at(load.source, *indices), first + lane)
 
         def zero(lane: Any) -> Any:
-            return kept(registers, tirx.const(0.0, operand.dtype), index * line.lanes + lane)
+            return kept(registers, tirx.const(0.0, operand.dtype), first + lane)
 
-        is_run = operand is self._data or line.has_weights_together
-        copied = loop(line.lanes, element, tirx.ForKind.VECTORIZED if is_run else tirx.ForKind.UNROLLED)
+        is_run = operand is self._data or self._line.has_weights_together
+        copied = loop(lanes, element, tirx.ForKind.VECTORIZED if is_run else tirx.ForKind.UNROLLED)
         if isinstance(condition, tirx.IntImm) and int(condition):
             return copied
-        return tirx.IfThenElse(condition, copied, loop(line.lanes, zero, tirx.ForKind.UNROLLED))
+        return tirx.IfThenElse(condition, copied, loop(lanes, zero, tirx.ForKind.UNROLLED))
 
     def _stored(self, sums: Any, other: Any, place: Any, channel: Any) -> Iterator[Any]:
         line = self._line
-        run = min(self._results.run, line.lanes)
-        for window in range(line.places):
-            for first in range(0, line.lanes, run):
-                begin = window * line.lanes + first
+        along = line.lanes if line.lanes > 1 else line.places
+        run = max(one for one in (1, 2, 4, 8) if one <= self._results.run and along % one == 0)
+        for begin in range(0, line.places * line.lanes, run):
+            window, lane = divmod(begin, line.lanes)
+            where = (place + window, channel + lane) if line.lanes > 1 else (channel, place + window)
 
-                def total(lane: Any, begin: int = begin) -> Any:
-                    return at(sums, begin + lane)
+            def total(lane: Any, begin: int = begin) -> Any:
+                return at(sums, begin + lane)
 
-                yield self._results.stored_by(run, other, place + window, channel + first, total)
+            yield self._results.stored_by(run, other, *where, total)
 
     def _each(self, places: int, body: Any) -> Any:
         return sequence(body(index) for index in range(places * self._line.lanes))
 
 
-def _with_axes(product: Product, others: FlatAxes, axis: FlatAxes, channel: FlatAxes) -> Product:
-    """As results are stored."""
-    return replace(product, batch=others, rows=axis, columns=channel)
+def _with_axes(product: Product, others: FlatAxes, rows: FlatAxes, columns: FlatAxes) -> Product:
+    """As results are stored, along the last one."""
+    return replace(product, batch=others, rows=rows, columns=columns)
