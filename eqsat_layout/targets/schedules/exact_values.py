@@ -140,7 +140,7 @@ def _divides_what_wraps(value: Any) -> bool:
     return any(
         nodes_of(part, tvm.ir.TensorLoad) and nodes_of(part, *WRAPPING, tirx.Cast)
         for division in nodes_of(value, tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod)
-        if str(division.ty.dtype).startswith("int")
+        if str(division.ty.dtype).startswith(("int", "uint"))
         for part in (division.a, division.b)
     )
 

@@ -191,3 +191,19 @@ def test_frozen_layouts_follow_their_bindings_through_preparation() -> None:
     layouts = {name: ["NHWC", "OHWI"] for name in ("unused", "used")}
     mod.update_func(mod.get_global_var("main"), mod["main"].with_attr("eqsat_layout.frozen", layouts))
     assert eqsat_layout.compile(mod) is not None
+
+
+@pytest.mark.parametrize("name", ["floor_mod", "floor_divide"])
+def test_unsigned_dividends_that_wrap_around_do_so_before_they_are_divided(name: str) -> None:
+    """(x - 20) % 5 of bytes was x % 5: found by the program fuzzer, seed 620291000001."""
+
+    def body(b: Any, x: Any) -> Any:
+        return getattr(R, name)(one(b, R.subtract(x, number(20, "uint8"))), number(5, "uint8"))
+
+    x = np.arange(40, dtype="uint8").reshape(1, 40)
+    expected = getattr(np, {"floor_mod": "mod"}.get(name, name))(x - np.uint8(20), np.uint8(5))
+    for count in (1, 40):
+        mod = program(body, (1, count), dtype="uint8")
+        machine = relax.VirtualMachine(eqsat_layout.compile(mod), tvm.cpu())
+        found = machine["main"](tvm.runtime.tensor(np.ascontiguousarray(x[:, :count]))).numpy()
+        np.testing.assert_array_equal(found, expected[:, :count])
