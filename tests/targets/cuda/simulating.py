@@ -22,7 +22,7 @@ def compiled(mod: Any, target: Any = CUDA, **options: Any) -> CudaProgram:
 
 
 def check(
-    mod: Any, target: Any = CUDA, *, sizes: Sequence[int] = (3,), orders: Sequence[int] = (2,), **options: Any
+    mod: Any, target: Any = CUDA, *, sizes: Sequence[int] = (3,), orders: Sequence[int] = (0, 1, 2), **options: Any
 ) -> CudaProgram:
     """The program, which has given the same numbers as the CPU; symbolic sizes take each value of ``sizes``."""
     program = compiled(mod, target, **options)
