@@ -11,13 +11,12 @@ from __future__ import annotations
 from typing import Any, Final
 
 import tvm
-from tvm import relax, te, topi
+from tvm import relax, te, tirx
 
 _TAKE: Final = "relax.take"
 _UNSAID: Final = "fast"
 _POWER: Final = "relax.power"
 _WIDE: Final = ("float32", "float64")
-_MOST_FACTORS: Final = 32
 
 
 def _take(builder: Any, call: Any) -> Any:
@@ -38,34 +37,35 @@ def _taken(data: Any, places: Any, axis: int) -> Any:
 
 
 def _power(builder: Any, call: Any) -> Any:
-    """Of ``x ** 3`` and the like the product that torch and ONNX Runtime, or LLVM, compute too. TVM warns of numbers
-    from 3 on, each time that a pass goes over them: others are operands.
+    """Of ``x ** 3`` the product that torch and ONNX Runtime compute too. TVM warns of numbers from 3 on, each time that
+    a pass goes over them: others are operands, in single precision at least, as TVM computes powers of halves.
     """
     base, exponent = call.args
     is_number = isinstance(exponent, tvm.ir.GenericConst) and exponent.value.shape == ()
     number = exponent.value.numpy().astype("float64").item() if is_number else 0.0
-    is_float = str(call.ty.dtype).startswith(("float", "bfloat")) and isinstance(base.ty.shape, relax.ShapeExpr)
+    dtype = str(call.ty.dtype)
+    is_float = dtype.startswith(("float", "bfloat")) and isinstance(base.ty.shape, relax.ShapeExpr)
     if number < 3 or not is_float:
         return _ordinary(builder, call)
-    if number.is_integer() and number <= _MOST_FACTORS:
-        return builder.call_te(_product, base, int(number), primfunc_name_hint="power")
-    return builder.call_te(topi.power, base, exponent, primfunc_name_hint="power")
+    wide = dtype if dtype in _WIDE else "float32"
+    if number == 3:
+        return builder.call_te(_cube, base, wide, primfunc_name_hint="power")
+    return builder.call_te(_power_in, base, relax.const(number, wide), primfunc_name_hint="power")
 
 
-def _product(x: Any, count: int) -> Any:
-    wide = x.dtype if x.dtype in _WIDE else "float32"
-
+def _cube(x: Any, wide: str) -> Any:
     def element(*at: Any) -> Any:
-        return _power_of(x(*at).astype(wide), count).astype(x.dtype)
+        factor = x(*at).astype(wide)
+        return (factor * factor * factor).astype(x.dtype)
 
     return te.compute(x.shape, element, name="T_power", tag="broadcast")
 
 
-def _power_of(factor: Any, count: int) -> Any:
-    if count == 1:
-        return factor
-    half = _power_of(factor, count // 2)
-    return half * half * factor if count % 2 else half * half
+def _power_in(x: Any, exponent: Any) -> Any:
+    def element(*at: Any) -> Any:
+        return tirx.pow(x(*at).astype(exponent.dtype), exponent()).astype(x.dtype)
+
+    return te.compute(x.shape, element, name="T_power", tag="broadcast")
 
 
 def _ordinary(builder: Any, call: Any) -> Any:

@@ -31,17 +31,22 @@ their scales only would share none."""
 
 def with_integers(mod: tvm.IRModule) -> tvm.IRModule:
     """``mod`` itself where no call passes an integer. The input is not changed."""
-    return _with_numbers(mod, _integer, None)
+    return _with_numbers(mod, _integer, None, math.inf)
 
 
-def with_floats(mod: tvm.IRModule) -> tvm.IRModule:
-    """The same for float32, for a few numbers of a PrimFunc: of fused ones, others are never called."""
-    return _with_numbers(mod, _float, _MOST_COPIES)
+def with_floats(mod: tvm.IRModule, largest_power: float) -> tvm.IRModule:
+    """The same for float32, for a few numbers of a PrimFunc: of fused ones, others are never called.
+
+    Exponents from 3 on stay operands unless products are made of them: of whole ones up to ``largest_power``.
+    """
+    return _with_numbers(mod, _float, _MOST_COPIES, largest_power)
 
 
-def _with_numbers(mod: tvm.IRModule, number_of: NumberOf, most_copies: int | None) -> tvm.IRModule:
+def _with_numbers(
+    mod: tvm.IRModule, number_of: NumberOf, most_copies: int | None, largest_power: float
+) -> tvm.IRModule:
     builder = relax.BlockBuilder(mod)
-    writer = _Writer(mod, builder, number_of, most_copies)
+    writer = _Writer(mod, builder, number_of, most_copies, largest_power)
     for name, function in mod.functions.items():
         if isinstance(function, relax.Function):
             builder.update_func(name, writer.visit_expr(function))
@@ -52,8 +57,11 @@ def _with_numbers(mod: tvm.IRModule, number_of: NumberOf, most_copies: int | Non
 class _Writer(relax.PyExprMutator):  # type: ignore[misc]
     """Gives calls PrimFuncs that know the numbers: ``known`` by callee, place and value."""
 
-    def __init__(self, mod: tvm.IRModule, builder: Any, number_of: NumberOf, most_copies: int | None) -> None:
+    def __init__(
+        self, mod: tvm.IRModule, builder: Any, number_of: NumberOf, most_copies: int | None, largest_power: float
+    ) -> None:
         super().__init__(mod)
+        self._largest_power = largest_power
         self._mod, self._builder, self._number_of, self._most_copies = mod, builder, number_of, most_copies
         self._copies: Counter[Any] = Counter()
         self.known: dict[Any, Any] = {}
@@ -67,7 +75,7 @@ class _Writer(relax.PyExprMutator):  # type: ignore[misc]
         func = self._mod.functions.get(callee)
         if not isinstance(func, tirx.PrimFunc):
             return call
-        values = {place: value for place, value in values.items() if not _is_high_exponent(func, place, value)}
+        values = {place: value for place, value in values.items() if not self._stays(func, place, value)}
         if not values:
             return call
         key = callee, tuple((place, str(value.ty.dtype), value.value) for place, value in values.items())
@@ -82,6 +90,13 @@ class _Writer(relax.PyExprMutator):  # type: ignore[misc]
         made = call.ty_args[0]
         types = list(made.fields) if isinstance(made, relax.TupleType) else made
         return relax.call_tir(self.known[key], relax.Tuple(rest), types)
+
+    def _stays(self, func: Any, place: int, value: Any) -> bool:
+        """Of an exponent that TVM sees it writes "Detected pow(x, y)" to standard error."""
+        if not isinstance(value, tirx.FloatImm) or value.value < 3:
+            return False
+        is_product = value.value.is_integer() and value.value <= self._largest_power
+        return not is_product and _is_exponent(func, place)
 
 
 def _integer(arg: Any) -> Any:
@@ -134,10 +149,7 @@ def knowing_numbers(func: Any, values: Mapping[int, Any]) -> Any:
     return without_public_name(with_axis_groups(rewritten, groups))
 
 
-def _is_high_exponent(func: Any, place: int, value: Any) -> bool:
-    """Of which no product is made, and of which TVM writes "Detected pow(x, y)" to standard error where it sees it."""
-    if not isinstance(value, tirx.FloatImm) or value.value < 3 or value.value.is_integer():
-        return False
+def _is_exponent(func: Any, place: int) -> bool:
     powers = [call for call in nodes_of(func.body, tvm.ir.Call) if getattr(call.op, "name", "") == "tirx.pow"]
     reads = (load for power in powers for load in nodes_of(power.args[1], tvm.ir.TensorLoad))
     return any(load.source.same_as(func.params[place]) for load in reads)

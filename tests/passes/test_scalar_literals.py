@@ -103,7 +103,7 @@ def powers(*exponents):
 
 def test_floats_become_part_of_kernels(run, arrays):
     """GPT-2's x ** 3 was a call of libm for each element: the exponent was an operand."""
-    (kernel,) = kernels(with_floats(powers(3.0)))
+    (kernel,) = kernels(with_floats(powers(3.0), 8))
     assert len(kernel.params) == 2, "the operand and the result"
     (x,) = arrays((8,))
     np.testing.assert_allclose(run(lower(powers(3.0, 2.0)), x), x**6, rtol=1e-6)
@@ -136,21 +136,21 @@ def test_kernels_of_several_results_know_floats_too(run, arrays):
             sides = [builder.emit(relax.TupleGetItem(results, i)) for i in range(2)]
             out = builder.emit_output(relax.op.subtract(*sides))
         builder.emit_func_output(out)
-    known = with_floats(builder.get())
+    known = with_floats(builder.get(), 8)
     assert [len(kernel.params) for kernel in kernels(known)] == [3]
     (x,) = arrays((8,))
     np.testing.assert_allclose(run(lower(known), x), x * 3 - (x + 3), rtol=1e-6, atol=1e-6)
 
 
 def test_floats_that_differ_everywhere_stay_operands():
-    known = with_floats(powers(2.0, 3.0, 4.0, 5.0, 6.0, 7.0))
+    known = with_floats(powers(2.0, 3.0, 4.0, 5.0, 6.0, 7.0), 8)
     assert sorted(len(kernel.params) for kernel in kernels(known)) == [2, 2, 2, 2, 3]
 
 
 @pytest.mark.parametrize("number", [0.0, np.nan, np.inf, 1e-40])
 def test_floats_that_are_not_normal_stay_operands(number):
     mod = powers(number)
-    assert with_floats(mod) is mod
+    assert with_floats(mod, 8) is mod
 
 
 def test_groups_of_axes_are_of_the_parameters_that_stay():

@@ -4,7 +4,8 @@ In: PrimFuncs for an x86 CPU, just before they become packed functions. Out: the
 of the thread's MXCSR and put back what was there. Arithmetic with denormal numbers takes a hundred cycles and more, and
 networks whose values fade layer by layer are full of them. Operands are read as they are (denormals-are-zero stays
 off): what a caller passes is not 0 before it is computed with. Our thread pool runs pieces of a loop with the MXCSR of
-the thread that begins it. A kernel that may end in its middle, by an assertion, is left alone.
+the thread that begins it. A kernel that may end in its middle, by an assertion, a return or an error of what it calls,
+is left alone.
 
 Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, 10.2.3.
 """
@@ -21,6 +22,9 @@ from eqsat_layout.targets.cpu.machine import EXACT
 from eqsat_layout.tir.structural import nodes_of, primfunc_pass
 
 _FLUSH: Final = 1 << 15
+_FAILING: Final = ("call_packed", "call_cpacked", "throw")
+"""In names of calls that may raise an error, which ends a kernel there."""
+
 _ARITHMETIC: Final = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tvm.ir.Call)
 
 
@@ -46,8 +50,14 @@ def _flushing(func: Any) -> Any:
 
 def _may_flush(body: Any) -> bool:
     """Whether it has arithmetic with floats and ends at its end only."""
-    computes = any(str(getattr(node.ty, "dtype", "")).startswith("float") for node in nodes_of(body, *_ARITHMETIC))
-    return computes and not nodes_of(body, tirx.AssertStmt)
+    nodes = nodes_of(body, *_ARITHMETIC)
+    computes = any(str(getattr(node.ty, "dtype", "")).startswith("float") for node in nodes)
+    return computes and not nodes_of(body, tirx.AssertStmt, tirx.Return) and not any(map(_may_fail, nodes))
+
+
+def _may_fail(node: Any) -> bool:
+    name = str(getattr(node.op, "name", "")) if isinstance(node, tvm.ir.Call) else ""
+    return any(word in name for word in _FAILING)
 
 
 def _mxcsr(instruction: str, buffer: Any) -> Any:

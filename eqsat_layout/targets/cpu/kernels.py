@@ -26,6 +26,7 @@ from eqsat_layout.targets.cpu.chains.widened_late import widened_late
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.places.concats_in_place import concat_in_place
 from eqsat_layout.targets.cpu.schedule import schedule_module
+from eqsat_layout.targets.schedules.math_functions import LARGEST_POWER
 from eqsat_layout.tir.structural import with_primfuncs
 
 __all__ = ["Build", "join_calls", "schedule_module"]
@@ -44,7 +45,7 @@ def join_calls(mod: tvm.IRModule, machine: CpuMachine, notes: Notes, build: Buil
         return keep_what_is_read_often(widened_late(mod, machine.l2_working_set))
 
     groups = fuse(with_integers(mod), notes, annotated=annotated, rounded=ROUNDED)
-    grouped = with_literals(with_floats(in_single_precision(groups)))
+    grouped = with_literals(with_floats(in_single_precision(groups), 0 if machine.is_exact else LARGEST_POWER))
     grouped = with_primfuncs(grouped, lambda _, func: maxima_of_bytes(func))
     with nullcontext(_mute) if build is None else build.ahead(grouped, notes) as kept:
         joined = join_chains(grouped, machine, notes, kept)

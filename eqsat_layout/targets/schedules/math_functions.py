@@ -49,7 +49,7 @@ _MANTISSA: Final = (1 << 23) - 1
 _DENORMAL_BITS: Final = 25
 """More than denormal numbers have, so that their products with 2^25 are normal."""
 
-_LARGEST_POWER: Final = 8
+LARGEST_POWER: Final = 8
 """Exponents up to it are two or three products."""
 
 _ERF: Final = (
@@ -125,7 +125,7 @@ def small_exponent(call: Any) -> int | None:
     if not isinstance(exponent, tirx.FloatImm | tirx.IntImm):
         return None
     number = float(exponent.value)
-    return int(number) if number.is_integer() and abs(number) <= _LARGEST_POWER else None
+    return int(number) if number.is_integer() and abs(number) <= LARGEST_POWER else None
 
 
 def _name_of(call: Any) -> str:

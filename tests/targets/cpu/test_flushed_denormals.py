@@ -6,8 +6,11 @@ import platform
 
 import numpy as np
 import pytest
+import tvm_ffi
+from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R
+from tvm.script import tirx as T
 
 import eqsat_layout
 
@@ -54,3 +57,34 @@ def test_operands_are_read_as_they_are() -> None:
 
     x = np.full(64, 1e-40, "float32")
     assert (eqsat_layout.Session(Scaled).run(None, {"x": x})[0] == x * np.float32(1e30)).all()
+
+
+def test_a_kernel_that_fails_leaves_its_thread_as_it_was() -> None:
+    """What a kernel calls had its results flushed, and all that the thread computed after an error had."""
+    seen = []
+
+    @tvm_ffi.register_global_func("tests.flushed_denormals.fails", override=True)
+    def fails() -> None:
+        seen.append(TINY * TINY)
+        raise ValueError("on purpose")
+
+    @T.prim_func(private=True, s_tir=True)
+    def squares_and_fails(x: T.Buffer((8,), "float32"), y: T.Buffer((8,), "float32")) -> None:
+        for i in range(8):
+            with T.sblock("y"):
+                at = T.axis.spatial(8, i)
+                y[at] = x[at] * x[at]
+                T.evaluate(T.call_packed("tests.flushed_denormals.fails"))
+
+    builder = relax.BlockBuilder()
+    callee = builder.add_func(squares_and_fails, "squares_and_fails")
+    x = relax.Var("x", relax.TensorType((8,), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            result = builder.emit_output(relax.call_tir(callee, relax.Tuple([x]), x.ty))
+        builder.emit_func_output(result)
+    session = eqsat_layout.Session(builder.get())
+    with pytest.raises(ValueError, match="on purpose"):
+        session.run(None, {"x": np.full(8, TINY)})
+    assert seen[0] > 0
+    assert TINY * TINY > 0
