@@ -138,6 +138,14 @@ def test_the_model_takes_it_where_waves_would_be_cut_off() -> None:
     assert not any(one.streams for one in open_sizes.ranked())
 
 
+def test_numbers_of_whole_tiles_fit_in_32_bits_too() -> None:
+    """The owners of their turns are worked out as those of shared tiles are, though nobody asks for them."""
+    ranked = ProductModel(shape(32768, 32640, 32768), ARITHMETICS["float16"], H100).ranked()
+    for one in ranked:
+        tiles = 32768 // one.block_rows * -(-32640 // one.block_columns)
+        assert tiles * (32768 // one.block_steps) * one.streams < 2**31
+
+
 def test_bundles_have_some() -> None:
     """Among the families that a card checks, and the plans that it times."""
     target = make_target({"kind": "cuda", "arch": "sm_90"}, True)
