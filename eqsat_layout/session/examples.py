@@ -13,7 +13,8 @@ import numpy as np
 from eqsat_layout.errors import InputError
 from eqsat_layout.session.feed import check_names
 from eqsat_layout.session.interface import TensorSpec
-from eqsat_layout.session.tensors import Array, numpy_dtype
+from eqsat_layout.session.tensors import Array
+from eqsat_layout.system.dtypes import numpy_dtype
 
 _MOST: Final = 8
 """Integers are small and not negative: they may be indices."""

@@ -18,6 +18,7 @@ import tvm_ffi
 from eqsat_layout.errors import InputError
 from eqsat_layout.notes import first_line, said_by
 from eqsat_layout.session.interface import Shape, TensorSpec, described
+from eqsat_layout.system.dtypes import numpy_dtype
 from eqsat_layout.system.frames import ALIGNMENT
 
 Array = npt.NDArray[Any]
@@ -177,13 +178,3 @@ def _size_of(shape: Any, dtype: str) -> int:
 def _plain(dtype: str) -> Any:
     """NumPy's one object for the dtype, where it is native."""
     return np.dtype(dtype)
-
-
-def numpy_dtype(dtype: str) -> Any:
-    """NumPy's own, or one of those that ``ml_dtypes`` adds to it, which TVM's Python package needs too."""
-    try:
-        return np.dtype(dtype)
-    except TypeError:
-        import ml_dtypes
-
-        return np.dtype(getattr(ml_dtypes, dtype))

@@ -34,7 +34,8 @@ from eqsat_layout.soundness.cuda.driver import simulated
 from eqsat_layout.targets.cuda.kernels.product_kernel import kernel_of
 from eqsat_layout.targets.cuda.kernels.product_model import model_of, plans_for
 from eqsat_layout.targets.cuda.kernels.products import product_of
-from eqsat_layout.targets.gpu.host.plan import HostPlan
+from eqsat_layout.targets.gpu.host.plan import Allocation, Argument, HostFunction, HostPlan, Launch, TensorMap
+from eqsat_layout.targets.gpu.host.plan_checks import check_plan
 from eqsat_layout.targets.gpu.host.sizes import value_of
 from eqsat_layout.targets.registry import target
 
@@ -213,3 +214,25 @@ def test_rows_whose_number_is_known_when_it_runs_come_by_maps_too() -> None:
     weights, data = (argument.map for argument in launch.arguments if argument.map)
     assert (data.extents[0], weights.extents) == (512, (512, 64))
     assert value_of(data.extents[1], {"s0": 3}) == 243
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"extents": [72, 4000]}, "reaches beyond its memory"),
+        ({"extents": [72, "n"]}, "'n' is no size"),
+        ({"box": [64, 0]}, "0 is no size"),
+        ({"strides": []}, "there is no map"),
+        ({"dtype": "float31"}, "there is no map"),
+    ],
+)
+def test_a_map_that_is_none_is_refused_when_a_program_is_read(changes: dict[str, Any], says: str) -> None:
+    """The driver would not know where the memory ends, and Python had other words for the rest."""
+    rows = TensorMap("float16", (72, 400), (144,), (64, 64))
+    launch = Launch("k", "k", (Argument(0, map=rows),), (1, 1, 1), (32, 1, 1))
+    plan = HostPlan((Allocation(400 * 144),), (), (), (HostFunction("main", (), (), (), (launch,), []),))
+    data = json.loads(json.dumps(plan.to_data()))
+    check_plan(HostPlan.from_data(data), ["k"])
+    data["functions"][0]["launches"][0]["arguments"][0]["map"].update(changes)
+    with pytest.raises(ValueError, match=says):
+        check_plan(HostPlan.from_data(data), ["k"])

@@ -33,7 +33,7 @@ from eqsat_layout.targets.cuda.kernels.product_shape import ProductShape
 from eqsat_layout.targets.cuda.kernels.products import product_of
 from eqsat_layout.targets.cuda.kernels.split_sums import Parts
 from eqsat_layout.targets.cuda.kernels.statements import number, simplified
-from eqsat_layout.targets.cuda.kernels.stream_k import Runs
+from eqsat_layout.targets.cuda.kernels.stream_k import EvenRuns
 from eqsat_layout.targets.cuda.target import make_target
 from eqsat_layout.targets.schedules.accesses import as_int
 from eqsat_layout.tir.structural import substitute
@@ -80,7 +80,7 @@ def test_without_a_fence_or_the_counter_there_is_a_race(left_out: str, instead: 
         result_of(kernels, inputs_of(func))
 
 
-def pieces_of(runs: Runs, block: int) -> list[list[int]]:
+def pieces_of(runs: EvenRuns, block: int) -> list[list[int]]:
     """Tile, first turn, turns, parts of the tile, place of this part and of the first one: of each tile of a run."""
     found: list[Any] = []
 
@@ -102,8 +102,10 @@ def value(expression: Any) -> int:
     return found
 
 
-@pytest.mark.parametrize("runs", [Runs(3, 7, 5), Runs(7, 4, 5), Runs(11, 3, 4), Runs(1, 9, 4), Runs(9, 2, 2)], ids=repr)
-def test_runs_have_each_pair_once_and_each_part_a_place(runs: Runs) -> None:
+@pytest.mark.parametrize(
+    "runs", [EvenRuns(3, 7, 5), EvenRuns(7, 4, 5), EvenRuns(11, 3, 4), EvenRuns(1, 9, 4), EvenRuns(9, 2, 2)], ids=repr
+)
+def test_runs_have_each_pair_once_and_each_part_a_place(runs: EvenRuns) -> None:
     turns: list[list[int]] = [[] for _ in range(runs.tiles)]
     places, lengths = list[int](), list[int]()
     for block in range(runs.blocks):
@@ -134,6 +136,14 @@ def test_the_model_takes_it_where_waves_would_be_cut_off() -> None:
     assert whole.fastest()[0].streams == 0
     open_sizes = ProductModel(replace(shape(6400, 768, 3072), is_known=False), ARITHMETICS["float16"], H100)
     assert not any(one.streams for one in open_sizes.ranked())
+
+
+def test_numbers_of_whole_tiles_fit_in_32_bits_too() -> None:
+    """The owners of their turns are worked out as those of shared tiles are, though nobody asks for them."""
+    ranked = ProductModel(shape(32768, 32640, 32768), ARITHMETICS["float16"], H100).ranked()
+    for one in ranked:
+        tiles = 32768 // one.block_rows * -(-32640 // one.block_columns)
+        assert tiles * (32768 // one.block_steps) * one.streams < 2**31
 
 
 def test_bundles_have_some() -> None:

@@ -84,7 +84,7 @@ def test_a_plan_with_a_number_of_nothing_is_none(made: OpenClProgram, number: An
         (("values", 0, "dtype"), "object", "no tensors of 'object'"),
         (("launches", 0, "groups"), ["n", 1, 1], "'n' is no size"),
         (("launches", 0, "groups"), [["pow", 9, 9], 1, 1], "is no size"),
-        (("launches", 0, "groups"), [1 << 40, 1, 1], "more than 2\\^32 threads"),
+        (("launches", 0, "groups"), [1 << 40, 1, 1], "2\\^31 groups or more"),
         (("launches", 0, "kernel"), "printf", "no kernel 'printf'"),
     ],
 )

@@ -44,7 +44,7 @@ class CudaProgram(DeviceProgram):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes a file of JSON and constants, with machine code: no compiler is needed where it is opened."""
-        if self.known:
+        if self.known.keys() == self.sources.keys():
             super().save(path)
         else:
             replace(self, known=self.binaries).save(path)

@@ -37,7 +37,7 @@ from eqsat_layout.targets.cuda.kernels.statements import (
     number,
     sequence,
 )
-from eqsat_layout.targets.cuda.kernels.stream_k import Runs
+from eqsat_layout.targets.cuda.kernels.stream_k import EvenRuns
 from eqsat_layout.targets.cuda.kernels.sums_in_rows import WarpSums, stored_in_runs, turns_of
 from eqsat_layout.targets.cuda.kernels.warpgroups import (
     ALIGNED,
@@ -72,7 +72,7 @@ class _Kernel:
         all_tiles = tiles_over(product.steps.extent, plan.block_steps)
         known = tiles_over(all_tiles, plan.splits)
         self._tiles = quotient(all_tiles + self._splits - 1, self._splits) if plan.spread else known
-        self._runs = Runs(self._blocks, all_tiles, plan.streams) if plan.streams else None
+        self._runs = EvenRuns(self._blocks, all_tiles, plan.streams) if plan.streams else None
         self._split = self._split_sums()
         self._bulk = self._bulk_tiles() if plan.in_bulk else None
 

@@ -172,7 +172,7 @@ def _streams_well(
     shared = shared_tiles(tiles, streams)
     pairs = shared * turns
     elements = (streams + shared) * plans.block_rows * plans.block_columns
-    is_small = np.maximum.reduce([pairs * streams, tiles * turns, elements]) < _MOST_ELEMENTS
+    is_small = np.maximum(tiles * turns * streams, elements) < _MOST_ELEMENTS  # whole tiles' owners are worked out too
     is_even = (pairs >= 2 * streams) & (most_parts(turns, pairs // streams) <= _SPLITS[-1])
     legal: npt.NDArray[Any] = (tiles % streams != 0) & is_even & is_small & product.is_known
     return legal

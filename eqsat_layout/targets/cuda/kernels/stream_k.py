@@ -31,7 +31,7 @@ def most_parts(turns: Any, run: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Runs:
+class EvenRuns:
     """``tiles`` of ``turns`` each; ``streams``: the blocks that share some."""
 
     tiles: int

@@ -11,15 +11,17 @@ import math
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final
 
-import numpy as np
-
-from eqsat_layout.targets.gpu.host.plan import Allocation, HostPlan, Launch, TensorInMemory
+from eqsat_layout.system.dtypes import numpy_dtype
+from eqsat_layout.targets.gpu.host.plan import Allocation, HostPlan, Launch, TensorInMemory, TensorMap
 from eqsat_layout.targets.gpu.host.sizes import Size, is_size
 
 _MOST_BYTES: Final = 1 << 62
 _TEXELS: Final = ("float32", "float16")
-_MOST_THREADS: Final = 1 << 32
-"""Of a launch; kernels count them in 32 bits."""
+_MAPPED: Final = ("float16", "bfloat16")
+_BYTES_MAPPED: Final = 2
+"""Of an element of a tensor map."""
+_MOST_GROUPS: Final = 1 << 31
+"""Along an axis of a launch; fewer than that."""
 
 
 def check_plan(plan: HostPlan, kernels: Collection[str]) -> None:
@@ -51,7 +53,7 @@ def check_plan(plan: HostPlan, kernels: Collection[str]) -> None:
 
 def _check_copied(value: TensorInMemory, memory: Allocation) -> None:
     """What the host copies is of a dtype of arrays, and fits."""
-    dtype, sizes = np.dtype(value.dtype), (*value.shape, memory.bytes)
+    dtype, sizes = numpy_dtype(value.dtype), (*value.shape, memory.bytes)
     if dtype.hasobject:
         raise ValueError(f"there are no tensors of {value.dtype!r}")
     is_known = memory.image is None and all(isinstance(size, int) for size in sizes)
@@ -65,13 +67,30 @@ def _check_launch(launch: Launch, plan: HostPlan, kernels: Collection[str], symb
         raise ValueError(f"there is no kernel {launch.kernel!r}")
     _check("memory", (a.memory for a in launch.arguments if a.memory is not None), len(plan.memories))
     for argument in launch.arguments:
-        if argument.memory is None:
+        if argument.map is not None:
+            _check("memory", [argument.memory], len(plan.memories))
+            _check_map(argument.map, plan.memories[argument.memory or 0], symbols)
+        elif argument.memory is None:
             _check_sizes([argument.number], symbols, least=-_MOST_BYTES)
-            np.dtype(argument.dtype)
+            numpy_dtype(argument.dtype)
     threads = (*launch.groups, *launch.items)
     _check_sizes([*threads, launch.shared], symbols)
-    if math.prod(size for size in threads if isinstance(size, int)) > _MOST_THREADS:
-        raise ValueError(f"kernel {launch.kernel!r} has more than 2^32 threads")
+    if any(size >= _MOST_GROUPS for size in threads if isinstance(size, int)):
+        raise ValueError(f"kernel {launch.kernel!r} has 2^31 groups or more")
+
+
+def _check_map(given: TensorMap, memory: Allocation, symbols: Collection[str]) -> None:
+    """Its numbers are of the same axes, and it ends where its memory does: the driver does not know where that is."""
+    _check_sizes([*given.extents, *given.strides], symbols)
+    _check_sizes(given.box, (), least=1)
+    if given.dtype not in _MAPPED or not len(given.extents) == len(given.strides) + 1 == len(given.box):
+        raise ValueError(f"there is no map {given}")
+    sizes = (*given.extents, *given.strides, memory.bytes)
+    if all(isinstance(size, int) for size in sizes):
+        first, *others = given.extents
+        last = sum((extent - 1) * stride for extent, stride in zip(others, given.strides, strict=True))
+        if last + first * _BYTES_MAPPED > memory.bytes:
+            raise ValueError(f"{given} reaches beyond its memory of {memory.bytes} bytes")
 
 
 def _check(what: str, numbers: Iterable[Any], count: int) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eqsat_layout.errors import InputError
+from eqsat_layout.system.dtypes import numpy_dtype
 from eqsat_layout.targets.gpu.host.plan import (
     Allocation,
     HostFunction,
@@ -142,7 +143,7 @@ class Runner(ABC):
         arguments: list[Any] = []
         for argument in launch.arguments:
             if argument.memory is None:
-                arguments.append(np.dtype(argument.dtype).type(value_of(argument.number, symbols)))
+                arguments.append(numpy_dtype(argument.dtype).type(value_of(argument.number, symbols)))
                 continue
             self._allocate(argument.memory, memories, symbols)
             made = memories[argument.memory]
@@ -165,7 +166,7 @@ class Runner(ABC):
         if isinstance(results, list):
             return [self._read(one, memories, symbols) for one in results]
         value = self._plan.values[results]
-        array = np.empty([value_of(extent, symbols) for extent in value.shape], np.dtype(value.dtype))
+        array = np.empty([value_of(extent, symbols) for extent in value.shape], numpy_dtype(value.dtype))
         if array.size:
             self._allocate(value.memory, memories, symbols)
             self.copy_out(array, memories[value.memory], self._plan.memories[value.memory], symbols)
@@ -179,6 +180,6 @@ def _known(given: TensorMap, symbols: Symbols) -> TensorMap:
 
 def _check(name: str, array: Array, value: TensorInMemory, symbols: Symbols) -> None:
     shape = tuple(value_of(extent, symbols) for extent in value.shape)
-    if array.shape != shape or array.dtype != np.dtype(value.dtype):
+    if array.shape != shape or array.dtype != numpy_dtype(value.dtype):
         said = f"{value.dtype} {shape}"
         raise InputError(f"input {name!r}: expected {said}, got {array.dtype} {array.shape}")
