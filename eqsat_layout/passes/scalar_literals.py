@@ -18,6 +18,7 @@ from tvm import relax, s_tir, tirx
 from eqsat_layout.graph.public_names import without_public_name
 from eqsat_layout.passes.merge_calls import tir_call
 from eqsat_layout.tir.axis_groups import axis_groups, with_axis_groups
+from eqsat_layout.tir.intrinsics import is_call
 from eqsat_layout.tir.structural import changed_block, nodes_of, structural_map
 
 NumberOf = Callable[[Any], Any]
@@ -150,7 +151,7 @@ def knowing_numbers(func: Any, values: Mapping[int, Any]) -> Any:
 
 
 def _is_exponent(func: Any, place: int) -> bool:
-    powers = [call for call in nodes_of(func.body, tvm.ir.Call) if getattr(call.op, "name", "") == "tirx.pow"]
+    powers = [call for call in nodes_of(func.body, tvm.ir.Call) if is_call(call, "tirx.pow")]
     reads = (load for power in powers for load in nodes_of(power.args[1], tvm.ir.TensorLoad))
     return any(load.source.same_as(func.params[place]) for load in reads)
 

@@ -18,6 +18,7 @@ from eqsat_layout.cost.vectorise import Heaviest
 from eqsat_layout.errors import LayoutError
 from eqsat_layout.maps import Format
 from eqsat_layout.targets.cuda.kernels.arithmetics import UNIT, common_type
+from eqsat_layout.targets.cuda.kernels.bulk_tiles import MOST_OUTER
 from eqsat_layout.targets.cuda.kernels.operands import SUMS
 from eqsat_layout.targets.cuda.kernels.product_shape import ProductShape
 from eqsat_layout.targets.cuda.kernels.products import FEW
@@ -27,8 +28,6 @@ from eqsat_layout.tir.sized import sized_extent
 
 _COPIES: Final = (16, 8, 4)
 """Bytes of an asynchronous copy."""
-_MOST_OUTER: Final = 3
-"""Axes of a tensor map beside rows and what lies in them."""
 
 
 def planned_product(heavy: Heaviest, computation: Computation, result: str, padded: float) -> ProductShape | None:
@@ -95,7 +94,7 @@ def _are_rows(
     outer = [one for one in strides if one not in summed and one not in own]
     apart = [_as_one_axis(block, one, strides) for one in (summed, own)]
     rest = (apart[1], *(strides[one] for one in outer))
-    return apart[0] == 1 and len(outer) <= _MOST_OUTER and all(one > 0 and 2 * one % UNIT == 0 for one in rest)
+    return apart[0] == 1 and len(outer) <= MOST_OUTER and all(one > 0 and 2 * one % UNIT == 0 for one in rest)
 
 
 def _is_operand(computation: Computation, buffer: int) -> bool:

@@ -50,10 +50,11 @@ class StageAccess:
 
     @property
     def place(self) -> Any:
-        """The element's number in the buffer, whose extents are known."""
+        """The element's number in the buffer, in row-major order."""
         place: Any = 0
-        for index, extent in zip(self.indices, self.shape, strict=True):
-            place = place * extent + index
+        for index, extent in zip(self.indices, self.buffer.ty.shape, strict=True):
+            known = as_int(extent)
+            place = place * (extent if known is None else known) + index
         return place
 
     def stride(self, var: Any) -> int | None:

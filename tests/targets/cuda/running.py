@@ -143,6 +143,21 @@ def in_double_precision(twin: Any, arrays: list[Array]) -> Array:
     return result.numpy()
 
 
+def check_case(case: Any, func: Any, kernels: Kernels, tolerance: float) -> None:
+    """``func``, one of a case of :mod:`.cases`, is as near its twin of float64, in every order."""
+    arrays = inputs_of(func)
+    reference = in_double_precision(case("float64", "float64", "float64"), arrays)
+    check_in_every_order(kernels, arrays, reference, tolerance)
+
+
+def check_in_every_order(kernels: Kernels, arrays: list[Array], reference: Array, tolerance: float) -> None:
+    """The result is as near the reference, and the same bits in three orders of threads."""
+    first = result_of(kernels, arrays, 0)
+    assert relative_error(first, reference) < tolerance
+    for order in (1, 2):
+        assert (result_of(kernels, arrays, order) == first).all(), "the result depends on the order of threads"
+
+
 def relative_error(result: Array, reference: Array) -> float:
     """In the norm of both."""
     assert np.isfinite(result).all(), "an element was not written, or is no number"

@@ -13,12 +13,11 @@ from targets.cuda.cases import Case, conv, matmul
 from targets.cuda.running import (
     H100,
     Kernels,
-    in_double_precision,
+    check_case,
     inputs_of,
     instructions,
     machine_code,
     needs_compiler,
-    relative_error,
     result_of,
 )
 from targets.cuda.simulating import check
@@ -65,13 +64,7 @@ def kernels_of(case: Case, dtype: str, **changes: Any) -> tuple[Any, Kernels]:
     ],
 )
 def test_products(name: str, dtype: str, changes: dict[str, Any]) -> None:
-    func, kernels = kernels_of(CASES[name], dtype, **changes)
-    arrays = inputs_of(func)
-    first = result_of(kernels, arrays)
-    reference = in_double_precision(CASES[name]("float64", "float64", "float64"), arrays)
-    assert relative_error(first, reference) < TOLERANCES[dtype]
-    for order in (1, 2):
-        assert (result_of(kernels, arrays, order) == first).all()
+    check_case(CASES[name], *kernels_of(CASES[name], dtype, **changes), TOLERANCES[dtype])
 
 
 @pytest.mark.parametrize("name", ["matrices", "pointwise"])

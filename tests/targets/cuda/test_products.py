@@ -15,6 +15,7 @@ from targets.cuda.cases import Case, conv, heads, matmul, of_two_types, requanti
 from targets.cuda.running import (
     H100,
     Kernels,
+    check_case,
     in_double_precision,
     inputs_of,
     instructions,
@@ -56,12 +57,7 @@ def check(case: Case, plan: ProductPlan, *, sums: str = "float32") -> list[Any]:
     dtype = dtype_of(plan.arithmetic)
     func = case(dtype, sums, dtype)
     kernels = Kernels(kernel_of(product_of(func), plan))
-    arrays = inputs_of(func)
-    reference = in_double_precision(case("float64", "float64", "float64"), arrays)
-    first = result_of(kernels, arrays, 0)
-    assert relative_error(first, reference) < TOLERANCES[plan.arithmetic]
-    for order in (1, 2):
-        assert (result_of(kernels, arrays, order) == first).all(), "the result depends on the order of threads"
+    check_case(case, func, kernels, TOLERANCES[plan.arithmetic])
     return kernels.reports
 
 

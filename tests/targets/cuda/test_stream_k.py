@@ -11,11 +11,10 @@ from targets.cuda.cases import Case, conv, matmul
 from targets.cuda.running import (
     H100,
     Kernels,
-    in_double_precision,
+    check_case,
     inputs_of,
     machine_code,
     needs_compiler,
-    relative_error,
     result_of,
 )
 from targets.cuda.test_products import TOLERANCES, check, check_exact, small
@@ -57,12 +56,7 @@ def test_bytes_are_exact() -> None:
 
 def test_warps_that_multiply_together_and_wait_for_the_launch_before() -> None:
     case = conv((9, 8), 16, 70, (3, 3), pad=1)
-    func, kernels = kernels_of(case, "float16", streams=3)
-    arrays = inputs_of(func)
-    reference = in_double_precision(case("float64", "float64", "float64"), arrays)
-    results = [result_of(kernels, arrays, order) for order in range(3)]
-    assert relative_error(results[0], reference) < TOLERANCES["float16"]
-    assert all((one == results[0]).all() for one in results)
+    check_case(case, *kernels_of(case, "float16", streams=3), TOLERANCES["float16"])
 
 
 @pytest.mark.parametrize(

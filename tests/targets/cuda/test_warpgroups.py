@@ -10,6 +10,7 @@ from targets.cuda.cases import Case, conv, matmul
 from targets.cuda.running import (
     H100,
     Kernels,
+    check_case,
     in_double_precision,
     inputs_of,
     instructions,
@@ -54,13 +55,7 @@ def kernels_of(case: Case, dtype: str, **changes: Any) -> tuple[Any, Kernels]:
     ],
 )
 def test_products(name: str, dtype: str, changes: dict[str, Any]) -> None:
-    func, kernels = kernels_of(CASES[name], dtype, **changes)
-    arrays = inputs_of(func)
-    first = result_of(kernels, arrays)
-    reference = in_double_precision(CASES[name]("float64", "float64", "float64"), arrays)
-    assert relative_error(first, reference) < TOLERANCES[dtype]
-    for order in (1, 2):
-        assert (result_of(kernels, arrays, order) == first).all()
+    check_case(CASES[name], *kernels_of(CASES[name], dtype, **changes), TOLERANCES[dtype])
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from tvm import ir, sym, tirx
 
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cpu.places.box import with_running_on
-from eqsat_layout.targets.schedules.accesses import as_int
+from eqsat_layout.targets.schedules.accesses import StageAccess, as_int
 from eqsat_layout.tir.blocks import (
     accesses_of,
     block_of,
@@ -46,7 +46,7 @@ class ReshapedOperands:
             if old is None:
                 return buffer, indices
             zero = tirx.const(0, old.ty.shape[-1].ty.dtype)
-            return old, [*(zero for _ in old.ty.shape[1:]), _offset(buffer, indices)]
+            return old, [*(zero for _ in old.ty.shape[1:]), StageAccess(buffer, tuple(indices)).place]
 
         def on_region(region: Any) -> Any:
             old = olds.get(region.source)
@@ -118,7 +118,7 @@ def _places(buffer: Any, block: Any, indices: Sequence[Any]) -> tuple[list[int],
     axes = {axis.var: as_int(axis.dom.extent) for axis in block.iter_vars}
     for axis in block.iter_vars:
         ranges.bind(axis.var, axis.dom)
-    offset = ranges.simplify(_offset(buffer, indices))
+    offset = ranges.simplify(StageAccess(buffer, tuple(indices)).place)
     moving = [var for var in dict.fromkeys(nodes_of(offset, ir.Var)) if axes.get(var) != 1]
     if _has_quotients(offset) or not all(axes.get(var) for var in moving):
         return [], []
@@ -133,11 +133,3 @@ def _places(buffer: Any, block: Any, indices: Sequence[Any]) -> tuple[list[int],
             return [], []
         expected *= axes[var] or 1
     return [axes[var] or 1 for _, var in order], [var for _, var in order]
-
-
-def _offset(buffer: Any, indices: Sequence[Any]) -> Any:
-    """Elements from the first one of a buffer."""
-    offset: Any = 0
-    for extent, index in zip(buffer.ty.shape, indices, strict=True):
-        offset = offset * extent + index
-    return offset

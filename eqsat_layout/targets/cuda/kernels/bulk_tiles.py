@@ -36,8 +36,8 @@ from eqsat_layout.targets.gpu.kernels.nests import Axis
 from eqsat_layout.targets.schedules.accesses import StageAccess, as_int
 from eqsat_layout.tir.structural import is_one_of, substitute
 
-_MOST_AXES: Final = 5
-"""Of a tensor map."""
+MOST_OUTER: Final = 3
+"""Axes of a tensor map, which has five at most, beside rows and what lies in them."""
 _MOST_STRIDE: Final = 1 << 40
 """Bytes; less than that."""
 _EXCHANGED: Final = 3
@@ -67,7 +67,7 @@ def _rows_of(side: Side, batch: FlatAxes, params: Sequence[Any]) -> EvenRows | N
     load, size = side.operand.value, side.arithmetic.operand_bytes
     if not isinstance(load, tvm.ir.TensorLoad) or not side.arithmetic.takes(side.operand.dtype):
         return None
-    if not is_one_of(load.source, params) or len(batch.axes) > _MOST_AXES - 2:
+    if not is_one_of(load.source, params) or len(batch.axes) > MOST_OUTER:
         return None
     axes = (*side.steps.axes, *side.across.axes, *batch.axes)
     access = StageAccess(load.source, tuple(load.indices))
@@ -77,7 +77,7 @@ def _rows_of(side: Side, batch: FlatAxes, params: Sequence[Any]) -> EvenRows | N
     least = as_int(side.steps.extent) or _MOST_STRIDE  # rows that overlap, as windows do, are not promised to be taken
     if steps != 1 or any(one < least or one * size % UNIT or one * size >= _MOST_STRIDE for one in outer):
         return None
-    if not _is_linear(load, axes, strides, side.fixed):
+    if not _is_linear(access.place, axes, strides, side.fixed):
         return None
     extents = (side.steps.extent, side.across.extent, *(axis.extent for axis in batch.axes))
     return EvenRows(load.source, extents, (1, *outer), batch.axes)
@@ -91,15 +91,11 @@ def _as_one_axis(group: FlatAxes, strides: Mapping[Any, int]) -> int:
     return strides[group.axes[-1].var] if group.axes else 0
 
 
-def _is_linear(load: Any, axes: Sequence[Axis], strides: Mapping[Any, int], fixed: Mapping[Any, Any]) -> bool:
+def _is_linear(place: Any, axes: Sequence[Axis], strides: Mapping[Any, int], fixed: Mapping[Any, Any]) -> bool:
     """The place of an element is the sum of its steps along the axes: no axis lies in blocks, none begins later."""
-    analyzer, offset = tvm.sym.Analyzer(), number(0)
+    analyzer, rest = tvm.sym.Analyzer(), substitute(place, fixed)
     for axis in axes:
         analyzer.bind(axis.var, tvm.ir.Range(0, axis.extent))
-    for index, extent in zip(load.indices, load.source.ty.shape, strict=True):
-        offset = offset * extent + index
-    rest = substitute(offset, fixed)
-    for axis in axes:
         rest = rest - axis.var * strides[axis.var]
     return as_int(analyzer.simplify(rest)) == 0
 

@@ -124,17 +124,17 @@ class _Kernel:
         parts = Parts(self._splits, part * self._blocks + grid[0], lambda one: one * self._blocks + grid[0])
         return sequence([*begun, *self._of_tile(grid[0], part * self._tiles, self._tiles, parts, thread)])
 
-    def _of_tile(self, number: Any, start: Any, count: Extent, parts: Parts, thread: Any) -> list[Any]:
+    def _of_tile(self, at: Any, start: Any, count: Extent, parts: Parts, thread: Any) -> list[Any]:
         """What a block does for a tile of the result: ``count`` tiles of the operands along the sum, from ``start``."""
         plan = self._plan
-        tile, column_tile = quotient(number, self._column_tiles), remainder(number, self._column_tiles)
+        tile, column_tile = quotient(at, self._column_tiles), remainder(at, self._column_tiles)
         batch, row_tile = quotient(tile, self._row_tiles), remainder(tile, self._row_tiles)
         row, column = row_tile * plan.block_rows, column_tile * plan.block_columns
         pipelined = self._pipelined if self._bulk is None else self._pipelined_in_bulk
         pipeline = pipelined(self._sums, batch, row, column, (start, count), thread)
         stored = sequence(self._stored(self._sums, batch, row, column, thread))
         if self._split is not None:
-            stored = self._split.in_last_block(parts, number, thread, stored)
+            stored = self._split.in_last_block(parts, at, thread, stored)
         return [zeroed(self._sums), *pipeline, stored]
 
     def _pipelined(

@@ -178,7 +178,7 @@ def _along(product: Product, axis: Axis, step: Axis, ratio: int) -> Iterator[tup
     if guarded_load is None or extent is None:
         return
     place, (load, guard) = tirx.Var("place", "int32"), guarded_load
-    for lanes in (lanes for lanes in (8, 4, 2) if lanes <= _longest(product)):
+    for lanes in _lengths(product):
         reached = FlatAxes((Axis(place, number(-(-(extent * ratio + int(step.extent)) // lanes) * lanes)),))
         for first in range(lanes):
             there = {axis.var: number(0), step.var: place + first}
@@ -188,9 +188,10 @@ def _along(product: Product, axis: Axis, step: Axis, ratio: int) -> Iterator[tup
                 break
 
 
-def _longest(product: Product) -> int:
-    """Elements of a load."""
-    return _LANES * 8 // int(tvm.DataType(product.dtype).bits)
+def _lengths(product: Product) -> list[int]:
+    """Elements of a load of several, the most first."""
+    longest = _LANES * 8 // int(tvm.DataType(product.dtype).bits)
+    return [lanes for lanes in (8, 4, 2) if lanes <= longest]
 
 
 def _operands(product: Product) -> tuple[Operand, Operand]:
@@ -200,8 +201,7 @@ def _operands(product: Product) -> tuple[Operand, Operand]:
 
 def _lanes(product: Product, channel: Axis) -> int:
     """Elements along the channels that lie together in the data."""
-    fitting = (lanes for lanes in (8, 4, 2) if lanes <= _longest(product))
-    return next((lanes for lanes in fitting if _is_run(product, _operands(product)[0], channel, lanes)), 1)
+    return next((lanes for lanes in _lengths(product) if _is_run(product, _operands(product)[0], channel, lanes)), 1)
 
 
 def _is_run(product: Product, operand: Operand, channel: Axis, lanes: int) -> bool:
