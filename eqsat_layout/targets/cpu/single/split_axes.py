@@ -32,7 +32,7 @@ def split_axes(sch: Any, machine: CpuMachine) -> Any:
     """
     for number, stage in enumerate(stages_of(sch)):
         if stage.simple and stage.is_plain and stage.is_reduction:
-            for axis in range(len(stage.spatial) - 1):
+            for axis in range(len(stage.spatial)):
                 split = _split(sch, number, axis, machine)
                 if split is not None:
                     return split_axes(split, machine)

@@ -6,7 +6,8 @@ In: a schedule, a reduction, and its epilogue if it has one. Out: the schedule c
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final
 
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cpu.machine import CpuMachine
@@ -28,6 +29,8 @@ from eqsat_layout.targets.cpu.single.tile_loops import (
 )
 from eqsat_layout.targets.schedules.epilogues import is_in_place, is_relaid
 from eqsat_layout.targets.schedules.stages import Stage
+
+_FEW_REGISTERS: Final = 16
 
 
 def is_one_sum(stage: Stage) -> bool:
@@ -59,13 +62,23 @@ def _in_tiles(sch: Any, stage: Stage, epilogue: Stage | None, machine: CpuMachin
         out = epilogue.block
     outer, inner, lane = split_tiles(sch, sch.get_loops(out), tile, stage)
     sch.vectorize(lane)
-    if epilogue is None or not epilogue.is_costly:  # all at once, the constants of exp would not fit the registers
-        for loop in inner:
-            sch.unroll(loop)
+    for loop in _written_loops(inner, epilogue, machine):
+        sch.unroll(loop)
     outer = in_order_of_results(sch, outer, tile, stage, machine)
     at = parallel_pieces(sch, outer, machine, stage)
     sch.compute_at(stage.block, at, preserve_unit_loops=True)
     reduce_in_tile(sch, stage, tile, machine)
+
+
+def _written_loops(inner: Sequence[Any], epilogue: Stage | None, machine: CpuMachine) -> Sequence[Any]:
+    """The loops over a tile's vectors that the epilogue is written out along.
+
+    Of a costly one, whose constants would not fit beside all of a tile, only the vectors of a row where there are many
+    registers: written in a loop, a long one leaves LLVM the accumulators in memory, and waits for one chain at a time.
+    """
+    if epilogue is None or not epilogue.is_costly:
+        return inner
+    return inner[-1:] if machine.registers > _FEW_REGISTERS else ()
 
 
 def _in_pieces(sch: Any, stage: Stage, epilogue: Stage | None, machine: CpuMachine) -> None:
