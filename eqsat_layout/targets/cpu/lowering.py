@@ -25,6 +25,7 @@ from eqsat_layout.passes.parallel_updates import order_updates
 from eqsat_layout.passes.reduction_inits import init_empty_loops
 from eqsat_layout.passes.rounding import round_by_arithmetic
 from eqsat_layout.passes.unique_lets import with_unique_lets
+from eqsat_layout.targets.cpu.aligned_stacks import align_stacks
 from eqsat_layout.targets.cpu.booleans import compare_booleans, store_booleans_as_bytes
 from eqsat_layout.targets.cpu.cut_loops import cut_at_conditions
 from eqsat_layout.targets.cpu.dot_products import lower_byte_products
@@ -99,6 +100,7 @@ def _passes() -> list[Any]:
         with_let_values(tirx.transform.FP8ComputeLegalize()),
         round_by_arithmetic(),
         tirx.transform.VerifyMemory(),
+        align_stacks(),
         flush_denormals(),
         tirx.transform.MakePackedAPI(),
         guard_divisions_by_sizes(),  # of the buffers that it checks
