@@ -49,4 +49,4 @@ def test_no_vector_of_a_product_is_on_the_stack(func: tvm.tirx.PrimFunc) -> None
     target = tvm.target.Target({"kind": "llvm", "mcpu": "znver4"})
     assembly = tvm.tirx.build(func, target, pipeline=pipeline_name()).inspect_source("asm")
     assert "zmm" in assembly
-    assert not re.search(r"vmov[au]ps.*(zmm.*\(%rsp|\(%rsp.*zmm)", assembly)
+    assert not re.search(r"\(%rsp\).*, %zmm", assembly)  # what was spilled is read again
