@@ -1,7 +1,7 @@
 """Whether LLVM makes code for a target at all: it ends the process where it does not.
 
-In: a target whose ``mcpu`` LLVM knows. Out: nothing, or :class:`TargetError` with the reason. What can be told from names
-and features is; architectures that nobody here ran are tried in another process.
+In: a target whose ``mcpu`` LLVM knows. Out: nothing, or :class:`TargetError` with the reason. What can be told from
+names and features is; architectures that nobody here ran are tried in another process.
 """
 
 from __future__ import annotations
@@ -74,7 +74,9 @@ def _check_names(target: tvm.target.Target) -> None:
         if attribute[:1] not in ("+", "-") or not name:
             raise TargetError(f"mattr {attribute!r}: names of features stand behind a + or a -")
         if name not in features(tvm.target.Target({"kind": "llvm", **plain, "mattr": [f"+{name}"]})):
-            raise TargetError(f"LLVM {codegen.llvm_version_major()} knows no feature {name!r} of {_architecture(target)}")
+            raise TargetError(
+                f"LLVM {codegen.llvm_version_major()} knows no feature {name!r} of {_architecture(target)}"
+            )
 
 
 def _chosen(target: tvm.target.Target) -> list[str]:
@@ -115,7 +117,9 @@ def _kernel(dtype: str) -> str:
 
 
 def _said(target: tvm.target.Target) -> str:
-    own = {name: value for name, value in dict(target.attrs).items() if name in ("mtriple", "mcpu", "mabi", "mfloat-abi")}
+    own = {
+        name: value for name, value in dict(target.attrs).items() if name in ("mtriple", "mcpu", "mabi", "mfloat-abi")
+    }
     parts = [f"{name} {str(value)!r}" for name, value in own.items()]
     return ", ".join([*parts, *(["mattr " + ",".join(_chosen(target))] if _chosen(target) else [])]) or "llvm"
 

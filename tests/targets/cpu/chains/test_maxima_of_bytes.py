@@ -127,6 +127,6 @@ def wrapped(step: str) -> Any:
 
 @pytest.mark.parametrize("step", ["cast", "product"])
 def test_bytes_that_wrap_around_are_left_alone(step: str) -> None:
-    """The largest of int8 as uint8 was the largest of int8: differences of unsigned bytes, which told falls, wrap too."""
+    """The largest of int8 as uint8 was the largest of int8: differences of unsigned bytes wrap around, too."""
     func = wrapped(step)
     assert maxima_of_bytes(func).same_as(func)
