@@ -130,15 +130,15 @@ DEVICES: dict[str, tuple[bytes, float]] = {
 def test_a_device_that_does_not_speak_as_one_is_hung_up_on(device: str) -> None:
     """TVM's client waited for it for ever."""
     answer, pause = DEVICES[device]
-    with tracker(answer, pause) as served, near(served, greeting=1.0, patience=0.5) as line:
-        with suppress(ConnectionError):
-            line.sendall(b"hello")
-            left = len(GREETING)
-            while left and (part := line.recv(left)):
-                left -= len(part)
-            line.sendall(b"a call")
-            while line.recv(1 << 12):
-                pass
+    patient = {"greeting": 1.0, "patience": 0.5}
+    with tracker(answer, pause) as served, near(served, **patient) as line, suppress(ConnectionError):
+        line.sendall(b"hello")
+        left = len(GREETING)
+        while left and (part := line.recv(left)):
+            left -= len(part)
+        line.sendall(b"a call")
+        while line.recv(1 << 12):
+            pass
 
 
 @contextmanager
