@@ -36,11 +36,11 @@ SIZES: Final = (2, 3)
 """Values of symbolic sizes."""
 _TARGET: Final = {"kind": "llvm", "opt-level": 0}
 SIDES: Final = ("before", "after")
-TOLERANCES: Final = {"float64": 1e-6, "float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}
+TOLERANCES: Final = {"float64": 1e-6, "float32": 1e-4, "float16": 2e-2}
 """Of the largest element, by which rounding may differ."""
 _WINOGRAD: Final = 1e-3
 """Tolerance of float32 where a convolution may be done in a way that rounds more."""
-_NOISE: Final = {"float64": 1e-12, "float32": 1e-5, "float16": 4e-3, "bfloat16": 3e-2}
+_NOISE: Final = {"float64": 1e-12, "float32": 1e-5, "float16": 4e-3}
 """By how much inputs are changed, relatively, to see how a program amplifies rounding."""
 
 

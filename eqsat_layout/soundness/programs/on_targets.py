@@ -35,6 +35,7 @@ class TargetPair(Pair):
 
     tolerances: Mapping[str, float] = {
         **TOLERANCES,
+        "bfloat16": 0.1,
     }  # its steps are kept in float32, TVM rounds after each
 
     def __init__(self, mod: Any, running: Running):
