@@ -31,8 +31,10 @@ start, size and number."""
 _PROCESSORS: Final = {0x3E: "x86_64", 0xB7: "aarch64", 0xF3: "riscv64"}
 """As ELF numbers them, and as systems call them."""
 
-_SEGMENT: Final = struct.Struct("<8xQ16xQ")
-"""Where a segment starts in the file, and how long it is there."""
+_SEGMENT: Final = struct.Struct("<I4xQQ8xQQ")
+"""What a segment is, where it starts in the file and in memory, how long it is there and there."""
+_LOADED, _LINKING = 1, 2
+"""Kinds of segments: what lies in memory, and what the system reads there to link it."""
 
 
 def written_to(path: Path, executable: Any) -> None:
@@ -137,8 +139,8 @@ def _instructions() -> frozenset[str]:
 
 
 def _check_file(path: Path) -> None:
-    """:class:`EqsatError` for an ELF file of another processor, or that ends before its segments do: the system ends
-    who opens such a one."""
+    """:class:`EqsatError` for an ELF file of another processor, or that ends before its segments do, or whose segments
+    are not where they have to be: the system ends who opens such a one."""
     with path.open("rb") as file:
         head = file.read(_ELF.size)
         if not head:
@@ -153,10 +155,16 @@ def _check_file(path: Path) -> None:
         size = path.stat().st_size
         file.seek(min(start, size))
         table = file.read(entry * count)
-    segments = [table[at : at + entry] for at in range(0, len(table), entry)] if entry else []
-    ends = [sum(_SEGMENT.unpack_from(one)) for one in segments if len(one) >= _SEGMENT.size]
-    if len(ends) < count or max(ends, default=0) > size:
+    found = [table[at : at + entry] for at in range(0, len(table), entry)] if entry else []
+    segments = [_SEGMENT.unpack_from(one) for one in found if len(one) >= _SEGMENT.size]
+    ends = [start + length for _, start, _, length, _ in segments]
+    if len(segments) < count or max(ends, default=0) > size:
         raise EqsatError(f"{path}: can't be loaded: it is cut off")
+    loaded = [(at, at + there) for kind, _, at, _, there in segments if kind == _LOADED]
+    linking = [(at, at + there) for kind, _, at, _, there in segments if kind == _LINKING]
+    is_short = any(length > there for kind, _, _, length, there in segments if kind == _LOADED)
+    if is_short or not all(any(a <= c and d <= b for a, b in loaded) for c, d in linking):
+        raise EqsatError(f"{path}: can't be loaded: it is damaged")
 
 
 def told_by(executable: Any) -> Interface:

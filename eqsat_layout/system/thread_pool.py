@@ -1,7 +1,7 @@
-"""The threads that parallel loops of kernels run in, one pool for all libraries of this process.
+"""The threads that parallel loops of kernels run in, one pool for all libraries of this process, and their memory.
 
 In: the path of a library that is loaded. Out: its kernels begin parallel loops by the pool of
-``targets/thread_pool.c``, which the first such library holds, and not by TVM's.
+``targets/thread_pool.c``, which the first such library holds, and not by TVM's, and ask it for memory.
 """
 
 from __future__ import annotations
@@ -12,24 +12,35 @@ from typing import Any, Final
 
 from eqsat_layout.system.machine import threads
 
-_BEGINS: Final = "__TVMBackendParallelLaunch"
-"""The variable in which TVM's loader says how, in every library with a parallel loop."""
+_VARIABLES: Final = (
+    ("__TVMBackendParallelLaunch", "eqsat_layout_launch"),
+    ("__TVMBackendAllocWorkspace", "eqsat_layout_allocate"),
+    ("__TVMBackendFreeWorkspace", "eqsat_layout_free"),
+)
+"""Those in which TVM's loader says how, in every library that needs it, and the pool's own functions."""
 
 _lock: Final = threading.Lock()
 _pools: Final[list[Any]] = []
 
 
 def use_pool_in(path: str) -> None:
-    """Leaves a library as it is that has no parallel loop, or no pool, such as one that was made by TVM itself."""
+    """Leaves a library as it is that needs none, or has no pool, such as one that was made by TVM itself."""
     library = ctypes.CDLL(path)
-    try:
-        begins = ctypes.c_void_p.in_dll(library, _BEGINS)
-    except ValueError:
+    found = {own: variable for name, own in _VARIABLES if (variable := _variable(library, name)) is not None}
+    if not found:
         return
     with _lock:
         if not _pools:
-            if not hasattr(library, "eqsat_layout_launch"):
+            if not all(hasattr(library, own) for _, own in _VARIABLES):
                 return
             library.eqsat_layout_set_threads(threads())
             _pools.append(library)
-    begins.value = ctypes.cast(_pools[0].eqsat_layout_launch, ctypes.c_void_p).value
+    for own, variable in found.items():
+        variable.value = ctypes.cast(getattr(_pools[0], own), ctypes.c_void_p).value
+
+
+def _variable(library: Any, name: str) -> Any:
+    try:
+        return ctypes.c_void_p.in_dll(library, name)
+    except ValueError:
+        return None

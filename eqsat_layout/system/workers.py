@@ -161,6 +161,16 @@ class Workers:
         result: R = results[0]
         return result
 
+    def map_apart(self, function: Callable[[T], R], arguments: Sequence[T]) -> list[R | Exception]:
+        """As :meth:`map`, but nothing of it in this process, which stays whatever happens."""
+        results: list[R | Exception] = []
+        for argument in arguments:
+            try:
+                results.append(self.apart(function, argument))
+            except Exception as error:  # as above
+                results.append(error)
+        return results
+
     def _threads(
         self,
         most: int | None,

@@ -1,19 +1,26 @@
-/* Threads for the parallel loops of kernels, in place of TVM's.
+/* Threads for the parallel loops of kernels, and memory for what they keep meanwhile, in place of TVM's.
 
    TVM's pool gives each thread its share of a loop and waits for all of them, so that on a busy machine each kernel takes
    until the system has let each thread run. Here every thread takes pieces of its own share first and of others' then:
    who calls does all that nobody else has begun, and waits only for pieces that are being worked at. No thread is bound
-   to a core. */
+   to a core.
+
+   Where there is no memory, TVM's C++ throws through kernels and this file, which are C: a thread of a pool ends the
+   process then. Here the kernel is told, and gives an error as its result. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 #define MOST 256   /* threads */
 #define PIECES 32  /* of a share; a loop of fewer iterations is cut into single ones */
 #define SPINS 4000 /* looks for a next loop, some 50 us, before a thread sleeps */
 #define WAITS 200  /* looks for the end of others' pieces between two yields */
+#define KEPT 16    /* blocks of memory that a thread keeps for its next kernel */
+#define HEAD 64    /* bytes before a block, which hold its size: tensors lie at multiples of it */
 
 typedef struct {
   void* sync_handle;
@@ -44,10 +51,86 @@ static _Thread_local int is_working;
 static unsigned control;
 static inline void remember_control(void) { control = __builtin_ia32_stmxcsr(); }
 static inline void take_control(void) { __builtin_ia32_ldmxcsr(control); }
+static inline unsigned own_control(void) { return __builtin_ia32_stmxcsr(); }
+static inline void set_control(unsigned own) { __builtin_ia32_ldmxcsr(own); }
 #else
 static inline void remember_control(void) {}
 static inline void take_control(void) {}
+static inline unsigned own_control(void) { return 0; }
+static inline void set_control(unsigned own) { (void)own; }
 #endif
+
+/* ---- memory ---- */
+
+typedef struct {
+  size_t size;
+} Block;
+
+static pthread_key_t of_thread;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static _Thread_local Block* kept[KEPT];
+static _Thread_local int is_refused, is_known;
+static _Thread_local unsigned control_before; /* of a thread that was refused memory: kernels put it back before they ask */
+static atomic_int refused;
+static atomic_uint refused_control; /* of any thread of a loop */
+
+static void forget_blocks(void* unused) {
+  (void)unused;
+  for (int i = 0; i < KEPT; ++i) {
+    free(kept[i]);
+    kept[i] = 0;
+  }
+}
+
+static void make_key(void) { pthread_key_create(&of_thread, forget_blocks); }
+
+/* As TVMBackendAllocWorkspace, but nothing is thrown. */
+__attribute__((visibility("default"))) void* eqsat_layout_allocate(int type, int number, uint64_t size, int code, int bits) {
+  Block* found = 0;
+  int best = -1;
+  (void)type, (void)number, (void)code, (void)bits;
+  for (int i = 0; i < KEPT; ++i)
+    if (kept[i] && kept[i]->size >= size && (best < 0 || kept[i]->size < kept[best]->size)) best = i;
+  if (best >= 0 && kept[best]->size / 2 <= size + 4096) {
+    found = kept[best];
+    kept[best] = 0;
+    return (char*)found + HEAD;
+  }
+  for (int i = 0; i < 2 && size < UINT64_MAX / 2; ++i) {
+    size_t whole = (size + 4095) & ~(size_t)4095;
+    void* made;
+    if (!posix_memalign(&made, HEAD, whole + HEAD)) {
+      ((Block*)made)->size = whole;
+      return (char*)made + HEAD;
+    }
+    forget_blocks(0);
+  }
+  char text[80];
+  snprintf(text, sizeof text, "out of memory: a kernel asked for %llu bytes", (unsigned long long)size);
+  TVMFFIErrorSetRaisedFromCStr("MemoryError", text);
+  is_refused = 1;
+  control_before = own_control();
+  return 0;
+}
+
+/* As TVMBackendFreeWorkspace. */
+__attribute__((visibility("default"))) int eqsat_layout_free(int type, int number, void* given) {
+  (void)type, (void)number;
+  if (!is_known) {
+    pthread_once(&once, make_key);
+    is_known = !pthread_setspecific(of_thread, &is_known);
+  }
+  Block* block = (Block*)((char*)given - HEAD);
+  for (int i = 0; i < KEPT; ++i)
+    if (!kept[i]) {
+      kept[i] = block;
+      return 0;
+    }
+  free(block);
+  return 0;
+}
+
+/* ---- threads ---- */
 
 static inline void pause_briefly(void) {
 #if defined(__x86_64__)
@@ -90,7 +173,14 @@ static void* run(void* own) {
     atomic_fetch_add(&inside, 1); /* before the look: who ends a loop waits for those inside after it */
     if (atomic_load(&epoch) == seen) {
       take_control();
-      if (work((int)(intptr_t)own)) atomic_store(&failed, 1);
+      is_refused = 0;
+      if (work((int)(intptr_t)own)) {
+        if (is_refused) {
+          atomic_store(&refused_control, control_before);
+          atomic_store(&refused, 1);
+        }
+        atomic_store(&failed, 1);
+      }
     }
     atomic_fetch_sub(&inside, 1);
   }
@@ -119,8 +209,10 @@ static void start(void) {
 static int run_alone(Lambda own, void* data, int tasks) {
   Environment alone = {0, tasks > 0 ? tasks : 1};
   int result = 0;
+  is_refused = 0;
   for (int task = 0; task < alone.num_task; ++task)
     if (own(task, &alone, data)) result = -1;
+  if (result && is_refused) set_control(control_before); /* later pieces changed it again */
   return result;
 }
 
@@ -137,6 +229,8 @@ __attribute__((visibility("default"))) int eqsat_layout_launch(Lambda own, void*
     shares[i].end = (int)((int64_t)environment.num_task * (i + 1) / threads);
   }
   atomic_store(&failed, 0);
+  atomic_store(&refused, 0);
+  is_refused = 0;
   atomic_fetch_add(&epoch, 1);
   if (atomic_load(&sleepers)) {
     pthread_mutex_lock(&sleeping);
@@ -150,9 +244,16 @@ __attribute__((visibility("default"))) int eqsat_layout_launch(Lambda own, void*
     if (i % WAITS == 0) sched_yield();
   }
   if (!result && atomic_load(&failed)) { /* what is raised in another thread stays there */
-    TVMFFIErrorSetRaisedFromCStr("RuntimeError", "a piece of a parallel loop failed in another thread");
+    if (atomic_load(&refused))
+      TVMFFIErrorSetRaisedFromCStr("MemoryError", "out of memory: a piece of a parallel loop was refused what it asked for");
+    else
+      TVMFFIErrorSetRaisedFromCStr("RuntimeError", "a piece of a parallel loop failed in another thread");
     result = -1;
   }
+  if (result && is_refused)
+    set_control(control_before);
+  else if (result && atomic_load(&refused))
+    set_control(atomic_load(&refused_control));
   pthread_mutex_unlock(&launching);
   return result;
 }

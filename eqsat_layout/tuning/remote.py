@@ -29,6 +29,7 @@ from eqsat_layout.errors import TargetError
 from eqsat_layout.targets.protocol import Target
 from eqsat_layout.targets.registry import target as target_of
 from eqsat_layout.tuning.probe import Loaded
+from eqsat_layout.tuning.relay import relayed
 from eqsat_layout.tuning.remote_programs import LOST, RemoteKernel, RemoteProgram, closed, failure, reason_of
 
 _ANSWER: Final = 5.0
@@ -97,7 +98,8 @@ class Remote:
         """A session with the device, once nobody else has it. :class:`TargetError` where none can be had."""
         url, port, match = self._lent()
         try:
-            return rpc.connect(url, port, match, session_timeout=self.kernel_seconds)
+            near = relayed(url, port, greeting=_ANSWER, patience=self.kernel_seconds + 2 * _ANSWER)
+            return rpc.connect(*near, match, session_timeout=self.kernel_seconds)
         except LOST as error:
             raise TargetError(f"{self}: does not answer at {url}:{port}: {reason_of(error)}") from error
 

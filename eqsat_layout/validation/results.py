@@ -18,7 +18,8 @@ from eqsat_layout.targets.protocol import Target
 from eqsat_layout.validation.inputs import flat
 
 _FLOOR = 0.01  # of the tolerance for the largest element
-_FEW = 8  # elements of a row or channel below which it is not judged by itself
+FEW = 8
+"""Elements of a row or channel below which it is not judged by itself."""
 _TOLERANCES = {"float64": 1e-6, "float32": 1e-3, "float16": 2e-2, "bfloat16": 1e-1}
 """Of the largest element of a result: layouts change the order of no reduction, but the kernels' schedules do."""
 
@@ -40,8 +41,13 @@ def run(machine: Any, name: str, inputs: Sequence[Any]) -> list[npt.NDArray[Any]
     return list(flat(machine[name](*inputs)))
 
 
-def difference(expected: npt.NDArray[Any], got: npt.NDArray[Any], *, is_exact: bool = False) -> str:
-    """In what two results differ, in words; empty if they are the same, up to rounding if not ``is_exact``."""
+def difference(
+    expected: npt.NDArray[Any], got: npt.NDArray[Any], *, is_exact: bool = False, reach: npt.NDArray[Any] | None = None
+) -> str:
+    """In what two results differ, in words; empty if they are the same, up to rounding if not ``is_exact``.
+
+    ``reach``: how far rounding may carry each element, where that is known.
+    """
     if expected.shape != got.shape or expected.dtype != got.dtype:
         return f"is {got.dtype}{got.shape} instead of {expected.dtype}{expected.shape}"
     if is_exact:
@@ -49,9 +55,11 @@ def difference(expected: npt.NDArray[Any], got: npt.NDArray[Any], *, is_exact: b
         return f"differs in {count} of {expected.size} elements, where nothing rounds" if count else ""
     share = _TOLERANCES.get(str(expected.dtype))
     if share is None:
-        return "" if np.array_equal(expected, got, equal_nan=expected.dtype.kind == "f") else "differs"
+        return "differs" if unequal(expected, got).any() else ""
     expected, got = expected.astype("float64"), got.astype("float64")
     allowed = _allowed(expected, share)
+    if reach is not None:
+        allowed = np.maximum(allowed, reach)
     with np.errstate(invalid="ignore"):
         worst = np.abs(expected - got)
     if (np.isclose(got, expected, rtol=share, atol=0.0, equal_nan=True) | (worst <= allowed)).all():
@@ -62,6 +70,14 @@ def difference(expected: npt.NDArray[Any], got: npt.NDArray[Any], *, is_exact: b
     beyond = np.where(np.isnan(worst), np.inf, worst - allowed)
     place = np.unravel_index(int(np.argmax(beyond)), worst.shape)
     return f"differs by {worst[place]:.3g} at {tuple(map(int, place))}, tolerance {allowed[place]:.3g}"
+
+
+def unequal(expected: npt.NDArray[Any], got: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """For each element, whether they are different numbers, or only one is none. NumPy has narrow floats of others."""
+    differs = expected != got
+    if "float" in str(expected.dtype):
+        differs &= ~(np.isnan(expected) & np.isnan(got))
+    return np.asarray(differs)
 
 
 def _allowed(expected: npt.NDArray[Any], share: float) -> npt.NDArray[Any]:
@@ -75,7 +91,7 @@ def _allowed(expected: npt.NDArray[Any], share: float) -> npt.NDArray[Any]:
     allowed = np.full(expected.shape, share * largest)
     for axis in range(expected.ndim if expected.ndim > 1 else 0):
         others = tuple(i for i in range(expected.ndim) if i != axis)
-        if expected.size < _FEW * expected.shape[axis]:
+        if expected.size < FEW * expected.shape[axis]:
             continue
         allowed = np.minimum(allowed, share * sizes.max(axis=others, keepdims=True, initial=0.0))
     return np.asarray(np.maximum(allowed, _FLOOR * share * largest))

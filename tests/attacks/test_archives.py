@@ -6,8 +6,10 @@ import io
 import json
 import os
 import pickle
+import struct
 import tracemalloc
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -367,3 +369,32 @@ def test_what_torch_misses_in_an_archive_is_in_the_error(tmp_path: Path, capfd: 
     with pytest.raises(FileError, match="archive_version: file not found"):
         read_module(part)
     assert "Traceback" not in capfd.readouterr().err
+
+
+def test_members_that_lie_in_one_another_are_refused(tmp_path: Path) -> None:
+    """A copy of all was made: of 16 MiB with 400 of them, 6 GiB on the disk."""
+    whole = io.BytesIO()
+    with zipfile.ZipFile(whole, "w") as archive:
+        for name, content in program().items():
+            archive.writestr(name, content)
+        start = archive.start_dir
+    data, told = b"\0" * 5000, []
+    for number in range(20, 0, -1):  # each is the content of the next one
+        name, sum_ = f"m/data/weights/weight_{number}".encode(), zlib.crc32(data)
+        told.append((name, sum_, len(data)))
+        data = (
+            struct.pack("<4s5H3I2H", b"PK\3\4", 20, 0, 0, 0, 33, sum_, len(data), len(data), len(name), 0) + name + data
+        )
+    honest = whole.getvalue()
+    listed = honest[start : honest.rindex(b"PK\5\6")]
+    place = start
+    for name, sum_, size in reversed(told):
+        numbers = (20, 3, 20, 0, 0, 0, 0, 33, sum_, size, size, len(name), 0, 0, 0, 0, 0, place)
+        listed += struct.pack("<4s4B4H3I5H2I", b"PK\1\2", *numbers) + name
+        place += 30 + len(name)
+    count = len(program()) + len(told)
+    end = struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, count, count, len(listed), start + len(data), 0)
+    path = tmp_path / "m.pt2"
+    path.write_bytes(honest[:start] + data + listed + end)
+    with pytest.raises(UnsafeArchiveError, match="they lie in one another"):
+        checked_archive(path, tmp_path / "copy.pt2")

@@ -9,7 +9,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from eqsat_layout.egraph.rules import read_all
 from eqsat_layout.errors import RuleError, TargetError
 from eqsat_layout.readers.modules import FileError, read_module
 from eqsat_layout.tuning import remote
+from eqsat_layout.tuning.relay import relayed
 from eqsat_layout.tuning.remote import Remote
 
 
@@ -110,3 +111,58 @@ def test_a_pipe_is_no_file(tmp_path: Path) -> None:
     os.mkfifo(database.path)
     assert "a pipe or a device" in " ".join(database.read().notes)
     assert database.digest() == ""
+
+
+GREETING = struct.pack("<ii", 0xFF271, 10) + b"server:key"
+
+DEVICES: dict[str, tuple[bytes, float]] = {
+    "silent": (b"", 0.0),
+    "a name without end": (struct.pack("<ii", 0xFF271, (1 << 31) - 1), 0.0),
+    "a name of less than nothing": (struct.pack("<ii", 0xFF271, -1), 0.0),
+    "trickling": (GREETING, 0.2),
+    "silent to a call": (GREETING, 0.0),
+    "an answer without end": (GREETING + struct.pack("<Q", 1 << 62) + b"\0" * 64, 0.0),
+    "half an answer": (GREETING + struct.pack("<Q", 64) + b"\0" * 63, 0.0),
+}
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_device_that_does_not_speak_as_one_is_hung_up_on(device: str) -> None:
+    """TVM's client waited for it for ever."""
+    answer, pause = DEVICES[device]
+    patient = {"greeting": 1.0, "patience": 0.5}
+    with tracker(answer, pause) as served, near(served, **patient) as line, suppress(ConnectionError):
+        line.sendall(b"hello")
+        left = len(GREETING)
+        while left and (part := line.recv(left)):
+            left -= len(part)
+        line.sendall(b"a call")
+        while line.recv(1 << 12):
+            pass
+
+
+@contextmanager
+def near(served: Remote, *, greeting: float, patience: float) -> Iterator[socket.socket]:
+    """A line to what ``served`` has, through the process that watches it."""
+    with socket.create_connection(relayed("127.0.0.1", served.port, greeting=greeting, patience=patience)) as line:
+        line.settimeout(30)
+        yield line
+
+
+def test_what_devices_answer_is_passed_on_however_long_they_are_asked_nothing() -> None:
+    packets = struct.pack("<Q", 3) + b"abc" + struct.pack("<Q", 0) + struct.pack("<Q", 1) + b"d"
+    with tracker(GREETING + packets) as served, near(served, greeting=5.0, patience=0.2) as line:
+        found = b""
+        while len(found) < len(GREETING + packets):
+            found += line.recv(1 << 12)
+        assert found == GREETING + packets
+        line.settimeout(0.8)
+        with pytest.raises(TimeoutError):  # no end of the line
+            line.recv(1)
+
+
+def test_where_nothing_listens_the_reason_is_told() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    with pytest.raises(OSError, match="refused"):
+        relayed("127.0.0.1", port, greeting=1.0, patience=1.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import sysconfig
 from pathlib import Path
 
@@ -52,3 +53,17 @@ def test_what_is_no_library_is_said_without_names_of_other_files(tmp_path: Path,
     path.write_bytes(content)
     with pytest.raises(EqsatError, match=rf"^{path}: {said}[^/:]*$"):
         eqsat_layout.Session(path)
+
+
+@pytest.mark.parametrize(("kind", "field"), [(2, 16), (1, 40)])
+def test_a_library_whose_segments_are_elsewhere_is_damaged(tmp_path: Path, kind: int, field: int) -> None:
+    """What is to be linked lay outside of memory, or memory was shorter than the file: the process ended."""
+    data = bytearray(Path(core.__file__).read_bytes())
+    (start,), (count,) = struct.unpack_from("<Q", data, 32), struct.unpack_from("<H", data, 56)
+    for at in range(start, start + 56 * count, 56):
+        if struct.unpack_from("<I", data, at) == (kind,):
+            struct.pack_into("<Q", data, at + field, 0 if kind == 1 else 0x7FFF_DEAD_B000)
+    damaged = tmp_path / "damaged.so"
+    damaged.write_bytes(data)
+    with pytest.raises(EqsatError, match=r"damaged\.so: can't be loaded: it is damaged"):
+        opened(damaged)

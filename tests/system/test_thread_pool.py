@@ -160,3 +160,19 @@ def test_pieces_have_the_floating_point_control_of_who_begins_the_loop(pool: Any
     finally:
         math.fesetround(default)
     assert list(are_upward.values()) == [True, True]
+
+
+def test_memory_is_used_again_and_what_there_is_not_is_no_pointer(pool: Any) -> None:
+    allocate, free = pool.eqsat_layout_allocate, pool.eqsat_layout_free
+    allocate.restype = ctypes.c_void_p
+    allocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_uint64, ctypes.c_int, ctypes.c_int]
+    free.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_void_p]
+    first, second = (allocate(1, 0, size, 2, 32) for size in (1 << 20, 5000))
+    assert first % 64 == second % 64 == 0
+    assert free(1, 0, first) == free(1, 0, second) == 0
+    assert allocate(1, 0, 6000, 2, 32) == second  # not the large one
+    assert allocate(1, 0, 1 << 20, 2, 32) == first
+    assert allocate(1, 0, 1 << 50, 2, 32) is allocate(1, 0, 2**64 - 1, 2, 32) is None
+    many = [allocate(1, 0, 4096, 2, 32) for _ in range(40)]  # more than a thread keeps
+    assert len(set(many)) == 40
+    assert all(free(1, 0, one) == 0 for one in many)

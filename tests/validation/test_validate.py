@@ -35,6 +35,7 @@ from eqsat_layout.graph.importer import import_module
 from eqsat_layout.graph.steps import Convert, Steps
 from eqsat_layout.maps import UNDEF
 from eqsat_layout.passes.evaluate import evaluate
+from eqsat_layout.soundness.programs.check import difference as fuzzed_difference
 from eqsat_layout.targets.registry import target
 from eqsat_layout.validation import blame, results
 from eqsat_layout.validation.inputs import NoInputsError, random_inputs
@@ -307,6 +308,15 @@ def test_nan_where_the_input_has_none_is_a_difference() -> None:
     assert "no numbers" in difference(a, np.array([1, np.nan, 1], "float32"))
     assert not difference(np.array([np.nan, np.inf], "float32"), np.array([np.nan, np.inf], "float32"))
     assert "instead of" in difference(a, np.ones(3, "float64"))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn"])
+def test_nan_of_a_narrow_float_is_no_difference(dtype: str) -> None:
+    """Found by the program fuzzer: NumPy takes these for no floats, and NaN differed from NaN."""
+    a = np.array([1, np.nan, -2], getattr(pytest.importorskip("ml_dtypes"), dtype))
+    for compared in (difference, fuzzed_difference):
+        assert not compared(a, a.copy())
+        assert compared(a, a[::-1] * 0)
 
 
 # ---- tolerances ------------------------------------------------------------------------------------------------------

@@ -63,21 +63,24 @@ def checked_archive(path: Path, copy: Path) -> None:
     """Writes to ``copy`` what is in the archive at ``path``; :class:`UnsafeArchiveError` where that is not safe."""
     try:
         with zipfile.ZipFile(path) as archive, zipfile.ZipFile(copy, "w", zipfile.ZIP_STORED) as checked:
-            for member in _members(archive):
+            for member in _members(archive, path.stat().st_size):
                 data = archive.read(member)
                 checked.writestr(member.filename, _checked_member(member.filename, data))
     except (zipfile.BadZipFile, NotImplementedError, EOFError) as error:
         raise UnsafeArchiveError(f"not a whole archive: {error}") from error
 
 
-def _members(archive: zipfile.ZipFile) -> Iterator[zipfile.ZipInfo]:
-    """Members of one folder, each once, as torch stores them."""
+def _members(archive: zipfile.ZipFile, size: int) -> Iterator[zipfile.ZipInfo]:
+    """Members of one folder, each once, as torch stores them, of a file of so many bytes."""
     members = archive.infolist()
     names = [member.filename for member in members]
     if len({name.casefold() for name in names}) != len(names):
         raise UnsafeArchiveError("holds two members of one name")
-    if sum(member.file_size for member in members) > LARGEST:
+    total = sum(member.file_size for member in members)
+    if total > LARGEST:
         raise UnsafeArchiveError(f"holds more than {LARGEST >> 30} GiB")
+    if total > size:  # each within the next one: a copy of such 16 MiB filled the disk
+        raise UnsafeArchiveError(f"its members have {total} bytes, and it has {size}: they lie in one another")
     if len({name.split("/")[0] for name in names}) != 1:
         raise UnsafeArchiveError("is not an archive of torch.export.save: it has no folder that holds everything")
     for member in members:

@@ -28,7 +28,7 @@ from eqsat_layout.tir.structural import structural_map
 from eqsat_layout.validation.exact import exact_results
 from eqsat_layout.validation.inputs import NORMAL, SPECIAL, WHOLE, Draw, flat
 from eqsat_layout.validation.results import difference as exact_difference
-from eqsat_layout.validation.results import last_line, public_functions
+from eqsat_layout.validation.results import last_line, public_functions, unequal
 
 Arrays = list[npt.NDArray[Any]]
 
@@ -175,7 +175,7 @@ def difference(
         return f"is {got.dtype}{got.shape} instead of {expected.dtype}{expected.shape}"
     tolerance = tolerances.get(str(expected.dtype))
     if tolerance is None:
-        count = int(np.count_nonzero(expected != got))
+        count = int(np.count_nonzero(unequal(expected, got)))
         return f"differs in {count} of {expected.size} elements" if count else ""
     if approx and expected.dtype == np.float32:
         tolerance = _WINOGRAD

@@ -23,7 +23,7 @@ from eqsat_layout.soundness.programs.choices import Choices
 from eqsat_layout.soundness.programs.generator import RandomProgram, make_program
 from eqsat_layout.system.own_cpu import own_cpu
 from eqsat_layout.validation.inputs import flat, random_inputs
-from eqsat_layout.validation.results import public_functions
+from eqsat_layout.validation.results import public_functions, unequal
 
 _SPECIAL: Final = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-40, 1.0, -1.0)
 _SHARES: Final = (0.05, 0.4)
@@ -81,7 +81,7 @@ def _is_same(found: npt.NDArray[Any], expected: npt.NDArray[Any]) -> npt.NDArray
     """Equality by element, of zeros with their signs."""
     tolerance = TOLERANCES.get(str(expected.dtype))
     if tolerance is None:
-        return np.asarray(found == expected)
+        return ~unequal(expected, found)
     a, b = found.astype("float64"), expected.astype("float64")
     largest = float(np.abs(b[np.isfinite(b)]).max(initial=0.0))
     with np.errstate(invalid="ignore"):

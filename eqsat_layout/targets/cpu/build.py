@@ -23,6 +23,7 @@ from eqsat_layout.passes.fitting_calls import with_fitting_calls
 from eqsat_layout.system.frames import head_of, split_head
 from eqsat_layout.system.store import ArtefactStore
 from eqsat_layout.system.workers import workers
+from eqsat_layout.targets.cpu.accepted import may_fail
 from eqsat_layout.targets.cpu.objects import KernelJob, MadeObject, build_scheduled, make_object
 from eqsat_layout.targets.cpu.units import Unit, named_by_structure, other_units, units_by_function
 from eqsat_layout.targets.executable import POOL, Executable, ObjectFile, linked_when_exported, shared_library
@@ -84,7 +85,8 @@ class Build:
         missing = [number for number in range(len(units)) if number not in found]
         missing.sort(key=lambda number: -units[number].size)  # so that no process is left with a long one at the end
         jobs = self._jobs([units[number] for number in missing], notes)
-        for number, made in zip(missing, workers().map(make_object, jobs), strict=True):
+        make = workers().map_apart if may_fail(self.target) else workers().map
+        for number, made in zip(missing, make(make_object, jobs), strict=True):
             if isinstance(made, Exception):
                 symbols = " and ".join(units[number].symbols)
                 raise EqsatError(f"kernel {symbols} can't be built: {first_line(made)}") from made

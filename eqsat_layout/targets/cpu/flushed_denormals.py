@@ -19,7 +19,8 @@ from tvm import tirx
 
 from eqsat_layout.targets.cpu.host import features
 from eqsat_layout.targets.cpu.machine import EXACT
-from eqsat_layout.tir.structural import nodes_of, primfunc_pass
+from eqsat_layout.targets.cpu.stack import is_on_stack
+from eqsat_layout.tir.structural import nodes_of, primfunc_pass, structural_map
 
 _FLUSH: Final = 1 << 15
 _FAILING: Final = ("call_packed", "call_cpacked", "throw")
@@ -45,7 +46,14 @@ def _flushing(func: Any) -> Any:
         tirx.BufferStore(own, tirx.bitwise_or(found[0], tirx.IntImm("int32", _FLUSH)), [0]),
         _mxcsr("ldmxcsr", own),
     ]
-    return func.with_body(tirx.SeqStmt([*begin, func.body, _mxcsr("ldmxcsr", found)]))
+
+    def as_before(statements: Any) -> Any:  # in one sequence: an allocation holds to the end of its own
+        parts = [part for one in statements.seq for part in ([restore, one, flush] if _may_be_refused(one) else [one])]
+        return statements if len(parts) == len(statements.seq) else tirx.SeqStmt(parts)
+
+    restore, flush = _mxcsr("ldmxcsr", found), _mxcsr("ldmxcsr", own)
+    body = structural_map(func.body, (tirx.SeqStmt, as_before))
+    return func.with_body(tirx.SeqStmt([*begin, body, restore]))
 
 
 def _may_flush(body: Any) -> bool:
@@ -53,6 +61,10 @@ def _may_flush(body: Any) -> bool:
     nodes = nodes_of(body, *_ARITHMETIC)
     computes = any(str(getattr(node.ty, "dtype", "")).startswith("float") for node in nodes)
     return computes and not nodes_of(body, tirx.AssertStmt, tirx.Return) and not any(map(_may_fail, nodes))
+
+
+def _may_be_refused(statement: Any) -> bool:
+    return isinstance(statement, tirx.AllocBuffer) and not is_on_stack(statement.buffer)
 
 
 def _may_fail(node: Any) -> bool:

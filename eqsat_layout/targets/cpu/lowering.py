@@ -8,7 +8,6 @@ which takes TVM as long as half of all these passes.
 
 from __future__ import annotations
 
-import math
 from typing import Any, Final
 
 import tvm
@@ -33,13 +32,13 @@ from eqsat_layout.targets.cpu.flushed_denormals import flush_denormals
 from eqsat_layout.targets.cpu.long_values import keep_long_values
 from eqsat_layout.targets.cpu.remainder_loops import split_remainder_loops
 from eqsat_layout.targets.cpu.short_loops import unroll_short_bfloat16_stores
+from eqsat_layout.targets.cpu.stack import is_on_stack
 from eqsat_layout.targets.cpu.unsafe_selects import branch_on_unsafe_selects, select_in_lanes
 from eqsat_layout.targets.schedules.exact_values import hide_arithmetic, reveal_arithmetic
 from eqsat_layout.tir.negated_dividends import dividends_that_count_up
 from eqsat_layout.tir.structural import body_pass
 
 _PIPELINE: Final = "eqsat_layout.llvm"
-_LARGEST_ON_STACK: Final = 1 << 14
 _INDEX_BITS: Final = 32
 
 
@@ -128,20 +127,10 @@ def _keep_on_stack() -> Any:
     """A pass: small "local" buffers become stack memory, where TVM would allocate workspace for them."""
 
     def mark(allocation: Any) -> Any:
-        size = _bytes(allocation.buffer)
-        if allocation.buffer.scope() != "local" or size is None or size > _LARGEST_ON_STACK:
+        if not is_on_stack(allocation.buffer):
             return allocation
         annotations = dict(allocation.annotations) if allocation.annotations else {}
         annotations["disable_lower_builtin"] = tirx.IntImm("int32", 1)
         return tirx.AllocBuffer(allocation.buffer, annotations)
 
     return body_pass("KeepOnStack", (tirx.AllocBuffer, mark))
-
-
-def _bytes(buffer: Any) -> int | None:
-    """Size of a buffer of known shape, else ``None``."""
-    shape = list(buffer.shape)
-    if not all(isinstance(extent, tirx.IntImm) for extent in shape):
-        return None
-    bits = int(tvm.DataType(str(buffer.dtype)).bits)
-    return math.prod(int(extent) for extent in shape) * ((bits + 7) // 8)

@@ -27,6 +27,7 @@ from eqsat_layout.system.machine import threads
 from eqsat_layout.system.own_cpu import own_cpu
 from eqsat_layout.system.store import ArtefactStore
 from eqsat_layout.targets.cpu import host
+from eqsat_layout.targets.cpu.accepted import check_accepted, check_triple
 from eqsat_layout.targets.cpu.amx.instructions import OF_BYTES, OF_FLOATS, is_permitted
 from eqsat_layout.targets.cpu.calibration import workloads
 from eqsat_layout.targets.cpu.costs import default_costs
@@ -202,6 +203,8 @@ def normalize_target(given: Any = None, *, approx: bool = True) -> tvm.target.Ta
         own = set(OF_FLOATS) - set(OF_BYTES)
         config["mattr"] = [attribute for attribute in map(str, config["mattr"]) if attribute not in own]
     config.setdefault("num-cores", threads())
+    if config.get("mtriple"):
+        check_triple(str(config["mtriple"]))
     checked = tvm.target.Target(config)
     if int(checked.attrs["num-cores"]) < 1:
         raise TargetError(f"a CPU of {checked.attrs['num-cores']} cores")
@@ -209,6 +212,7 @@ def normalize_target(given: Any = None, *, approx: bool = True) -> tvm.target.Ta
     triple = config.get("mtriple") or str(codegen.llvm_get_system_triple())
     if mcpu and mcpu != "generic" and not codegen.llvm_is_valid_cpu(str(mcpu), str(triple)):
         raise TargetError(f"LLVM {codegen.llvm_version_major()} knows no mcpu {mcpu!r} for {triple!r}")
+    check_accepted(checked)
     return checked
 
 

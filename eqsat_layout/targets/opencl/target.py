@@ -29,6 +29,7 @@ from eqsat_layout.targets.opencl.images import memories_of
 from eqsat_layout.targets.opencl.profiles import Profile, profile_of
 from eqsat_layout.targets.protocol import Alone
 from eqsat_layout.targets.registry import parsed
+from eqsat_layout.targets.registry import target as target_of
 from eqsat_layout.tir.computation import Computation
 
 _WITH_IMAGES: Final = "adreno"
@@ -121,6 +122,7 @@ def make_target(given: Any, approx: bool) -> OpenClTarget:
     if checked.host is None:
         found = OpenClTarget(checked, approx=approx)
     else:
+        target_of(checked.host)  # refuses one that LLVM ends the process at
         found = OpenClHostTarget(_planned_with_images(checked), approx=approx)
     _ = found.profile  # raises where there is no such one
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from typing import Any
 
 import numpy as np
 import pytest
@@ -88,3 +89,51 @@ def test_a_kernel_that_fails_leaves_its_thread_as_it_was() -> None:
         session.run(None, {"x": np.full(8, TINY)})
     assert seen[0] > 0
     assert TINY * TINY > 0
+
+
+@T.prim_func(private=True, s_tir=True)
+def asks_for_too_much(x: T.Buffer((64,), "float32"), y: T.Buffer((64,), "float32")) -> None:
+    kept = T.sblock_alloc_buffer((1 << 45,), "float32")
+    for i in range(64):
+        with T.sblock("kept"):
+            at = T.axis.spatial(64, i)
+            kept[at * 549755813888] = x[at] * x[at]
+    for i in range(64):
+        with T.sblock("y"):
+            at = T.axis.spatial(64, i)
+            y[at] = kept[at * 549755813888] * x[at]
+
+
+@T.prim_func(private=True, s_tir=True)
+def asks_for_too_much_in_pieces(x: T.Buffer((64,), "float32"), y: T.Buffer((64,), "float32")) -> None:
+    T.func_attr({"tirx.is_scheduled": True})
+    for i in T.parallel(64):
+        with T.sblock("piece"):
+            piece = T.axis.spatial(64, i)
+            kept = T.sblock_alloc_buffer((1 << 45,), "float32")
+            for j in range(8):
+                with T.sblock("kept"):
+                    at = T.axis.spatial(8, j)
+                    kept[at * 4398046511104] = x[piece] * x[at]
+            for j in range(8):
+                with T.sblock("y"):
+                    at = T.axis.spatial(8, j)
+                    y[piece] = kept[at * 4398046511104] * x[piece]
+
+
+@pytest.mark.parametrize("kernel", [asks_for_too_much, asks_for_too_much_in_pieces])
+def test_a_kernel_without_memory_is_an_error_and_leaves_its_thread_as_it_was(kernel: Any) -> None:
+    """Results of the thread were flushed ever after; in pieces of a loop, the process died."""
+    builder = relax.BlockBuilder()
+    callee = builder.add_func(kernel, "kernel")
+    x = relax.Var("x", relax.TensorType((64,), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            result = builder.emit_output(relax.call_tir(callee, relax.Tuple([x]), x.ty))
+        builder.emit_func_output(result)
+    session = eqsat_layout.Session(builder.get(), target={"kind": "llvm", "num-cores": 2})
+    for _ in range(2):
+        with pytest.raises(MemoryError, match="out of memory: a "):
+            session.run(None, {"x": np.full(64, TINY)})
+        assert TINY * TINY > 0
+    assert not squares(np.full(COUNT, TINY)).any()  # the pool still runs

@@ -20,6 +20,7 @@ from tvm import relax
 from tvm.relax import op
 
 import eqsat_layout
+from eqsat_layout.errors import TargetError
 from eqsat_layout.maps import GLOBAL
 from eqsat_layout.targets.opencl.library import OpenClLibrary
 from eqsat_layout.targets.registry import target as registry_target
@@ -89,6 +90,13 @@ def test_a_host_of_another_kind() -> None:
     host = {"kind": "llvm", "mtriple": "aarch64-linux-android"}
     made = eqsat_layout.compile(program(chain, SIZE), {**ADRENO, "host": host})
     assert "aarch64" in next(one for one in made.mod.imports if one.kind == "llvm").inspect_source("ll")
+
+
+@pytest.mark.parametrize("host", [{"mtriple": "foo-bar"}, {"mtriple": "x86_64-linux-gnu", "mattr": ["-64bit"]}])
+def test_a_host_that_llvm_makes_no_code_for_is_refused(host: dict[str, Any]) -> None:
+    """LLVM ended the process when the host's part was built."""
+    with pytest.raises(TargetError, match=r"makes no code|there is no code"):
+        registry_target({**ADRENO, "host": {"kind": "llvm", **host}})
 
 
 def test_what_is_no_kernel_is_left_to_the_virtual_machine(tmp_path: Path) -> None:

@@ -114,3 +114,19 @@ def test_sums_are_left_alone() -> None:
     x, k = te.placeholder((8, 32), "uint8", "x"), te.reduce_axis((0, 32), "k")
     func = te.create_prim_func([x, te.compute((8,), lambda i: te.sum(x[i, k].astype("float32"), axis=k))])
     assert maxima_of_bytes(func).same_as(func)
+
+
+def wrapped(step: str) -> Any:
+    """Largest of bytes that wrap around before they are compared."""
+    dtype = "int8" if step == "cast" else "uint8"
+    x, k = te.placeholder((4, 32), dtype, "x"), te.reduce_axis((0, 32), "k")
+    steps = {"cast": lambda value: value.astype("uint8"), "product": lambda value: value * te.const(3, "uint8")}
+    made = te.compute(x.shape, lambda i, j: steps[step](x[i, j]), "made")
+    return te.create_prim_func([x, te.compute((4,), lambda i: te.max(made[i, k], axis=k))])
+
+
+@pytest.mark.parametrize("step", ["cast", "product"])
+def test_bytes_that_wrap_around_are_left_alone(step: str) -> None:
+    """The largest of int8 as uint8 was the largest of int8: differences of unsigned bytes wrap around, too."""
+    func = wrapped(step)
+    assert maxima_of_bytes(func).same_as(func)
