@@ -110,7 +110,7 @@ class _Placer(relax.PyExprMutator):  # type: ignore[misc]
 
     def _placed(self, ty: Any, buffer: Any) -> Any:
         scope = buffer_scope(buffer)
-        if scope == GLOBAL or ty.vdevice is not None:
+        if scope in (GLOBAL, scope_of(ty)):
             return ty
         if scope not in self._known:
             self._known[scope] = self._make(scope)
