@@ -28,6 +28,7 @@ from eqsat_layout.targets.opencl.host.executable import OpenClProgram
 from eqsat_layout.targets.opencl.policies import BUFFERS as BUFFERS_ONLY
 from eqsat_layout.targets.opencl.target import OpenClTarget
 from eqsat_layout.targets.registry import target as target_of
+from eqsat_layout.validation.inputs import flat, random_inputs
 
 POCL = {"kind": "opencl", "profile": "pocl"}
 TAGS = {TVM: TEXTURES, TVM_BUFFERS: BUFFERS}
@@ -52,10 +53,10 @@ def variants(name: str, small: bool, most: int) -> dict[str, Any]:
 
 def ran_once(name: str, small: bool, title: str, path: Path) -> str | None:
     """Why what TVM makes can't be built or run; what can be is saved."""
-    mod = network(name, small)
+    inputs = list(flat(random_inputs(network(name, small)["main"], 1, 0)))
     try:
-        program = made_by_tvm(mod, TAGS[title]).program()
-        program.on()(*Trial(mod).inputs)
+        program = made_by_tvm(network(name, small), TAGS[title]).program()
+        program.on()(*inputs)
     except (FailsError, TargetError) as error:
         return str(error)
     program.save(path)

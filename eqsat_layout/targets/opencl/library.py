@@ -22,7 +22,6 @@ from tvm.tirx.build import tir_to_runtime
 from tvm.tirx.compilation_pipeline import finalize_host_passes
 from tvm_ffi.registry import remove_global_func
 
-from eqsat_layout.errors import TargetError
 from eqsat_layout.graph.vdevices import buffer_scope, scopes_in
 from eqsat_layout.maps import GLOBAL
 from eqsat_layout.targets.executable import without_kernels
@@ -64,13 +63,20 @@ def for_virtual_machine(mod: tvm.IRModule, views: Collection[str], target: tvm.t
     ``views``: PrimFuncs whose result is what they are given, byte for byte. TVM finds those by their loops and does not
     ask in which memories the ends lie.
     """
-    _check_results(mod)
     placed = _with_ordinary_first(mod, relax.VDevice(target, 0, GLOBAL))
     _, *lower = gpu_generic.dataflow_lower_passes(target)
     plan, *rest = gpu_generic.finalize_passes(target)
     passes = [_mutating(partial(_Viewer, views)), *lower, plan, _mutating(_Mover), *rest]
     with target:
         return tvm.transform.Sequential(passes)(placed)
+
+
+def why_not_called(mod: tvm.IRModule) -> str | None:
+    """TVM plans memory for what stays inside of a function, and makes the storage of results too small for an image."""
+    for var, function in mod.functions_items():
+        if isinstance(function, relax.Function) and (scopes := scopes_in(function.ret_ty)):
+            return f"{var.name_hint}: TVM's virtual machine makes no results in {', '.join(scopes)}"
+    return None
 
 
 def called_by_machine(lowered: tvm.IRModule) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -119,13 +125,6 @@ def _cleaning_sources() -> Iterator[None]:
             remove_global_func(_POSTPROC)
             if before is not None:
                 tvm_ffi.register_global_func(_POSTPROC, before)
-
-
-def _check_results(mod: tvm.IRModule) -> None:
-    """TVM plans memory for what stays inside of a function, and makes the storage of results too small for an image."""
-    for var, function in mod.functions_items():
-        if isinstance(function, relax.Function) and (scopes := scopes_in(function.ret_ty)):
-            raise TargetError(f"{var.name_hint}: TVM's virtual machine makes no results in {', '.join(scopes)}")
 
 
 def _with_ordinary_first(mod: tvm.IRModule, ordinary: Any) -> tvm.IRModule:

@@ -17,8 +17,10 @@ from tvm.relax import op
 import eqsat_layout
 from eqsat_layout.errors import TargetError
 from eqsat_layout.maps import GLOBAL
+from eqsat_layout.targets.lowering import lower
 from eqsat_layout.targets.opencl.host.executable import OpenClProgram
 from eqsat_layout.targets.opencl.images import NHWC, TEXTURE, WEIGHT
+from eqsat_layout.targets.registry import target as target_of
 
 TEXELS: Final = (1, 8, 14, 14, 4)
 """32 channels of 14 x 14, by fours."""
@@ -125,6 +127,15 @@ def test_tvms_runtime_makes_no_results_in_images() -> None:
     """It ended the process: the storage that TVM makes for such a result is too small, and on a device of its own."""
     with pytest.raises(TargetError, match=r"main: TVM.s virtual machine makes no results in global\.texture"):
         eqsat_layout.compile(in_memories(chain, [GLOBAL], [TEXTURE]), {**ADRENO, "host": "llvm"})
+
+
+def test_a_kernel_that_writes_an_image_is_built_to_be_timed() -> None:
+    """By itself, not by TVM's virtual machine."""
+    own = target_of({**ADRENO, "host": "llvm"})
+    plan = eqsat_layout.plan(in_memories(lambda b, x: b.emit(nn.relu(x)), [TEXTURE], [TEXTURE]), ADRENO)
+    alone = own.alone(lower(plan.module, own))
+    assert alone is not None
+    assert [one.scope for one in alone.tensors] == [TEXTURE, TEXTURE]
 
 
 @pytest.mark.parametrize("is_result", [False, True])
