@@ -254,13 +254,19 @@ class Trial:
 
 
 def row_of_tvm(make: Callable[[], Any], profile: str, tag: str, longest: int) -> dict[str, Any]:
-    """What TVM's own pipeline makes of a module, in a process of its own: nothing else stops it."""
+    """What TVM's own pipeline makes of a module."""
+    found = in_a_process(longest, made_row_of_tvm, make, profile, tag)
+    return {"fails": found} if isinstance(found, str) else found
+
+
+def in_a_process(longest: int, work: Callable[..., Any], *given: Any) -> Any:
+    """What ``work`` gives in a process of its own, or in words that it ended: nothing else stops TVM."""
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, context, initializer=limited, initargs=(longest,)) as workers:
         try:
-            return workers.submit(made_row_of_tvm, make, profile, tag).result()
+            return workers.submit(work, *given).result()
         except BrokenProcessPool:
-            return {"fails": f"no program after {longest} s of processor time"}
+            return f"no program after {longest} s of processor time"
 
 
 def limited(longest: int) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from eqsat_layout.graph.constants import Constant
 from eqsat_layout.graph.graph import TensorType
-from eqsat_layout.maps import GLOBAL, Format
+from eqsat_layout.maps import Format
 from eqsat_layout.tir.flow import Flow
 
 OPAQUE = "-"
@@ -77,10 +77,9 @@ class Names:
         return constant.key
 
     def type(self, ty: TensorType) -> str:
-        """The name of a type."""
+        """The name of a type of values: what they are, not where they lie."""
         key = f"{ty.dtype}[{','.join(map(str, ty.shape))}]"
-        key += "" if ty.scope == GLOBAL else f"@{ty.scope}/{ty.separators}"
-        self.types.setdefault(key, ty)
+        self.types.setdefault(key, ty.of_value)
         return key
 
     def operand_list(self, formats: Sequence[str]) -> str:

@@ -128,7 +128,9 @@ class OpAnswers(Answers):
             taken = part.shape if isinstance(part, IndexMap) else part.operand_shape
             return len(types) == 1 and types[0].shape == taken
         signature = self._all.get(name)
-        return signature is not None and not signature.parts and signature.operands == tuple(types)
+        if signature is None or signature.parts:
+            return False
+        return [ty and ty.of_value for ty in signature.operands] == list(types)
 
     # ---- facts ------------------------------------------------------------------------------------------------------
 

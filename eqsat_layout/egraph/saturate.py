@@ -28,6 +28,7 @@ from eqsat_layout.egraph.rules import Command, is_own
 from eqsat_layout.errors import LayoutError, RuleError
 from eqsat_layout.graph.graph import Graph, Signature, TensorType
 from eqsat_layout.implementations.offers import Offers
+from eqsat_layout.maps import Memory
 
 _T = TypeVar("_T")
 _SHOWN_RULES = 3
@@ -44,6 +45,7 @@ class Saturated:
     ``handle_of_ref``: by the numbers of the program's bindings. ``constants``: with their names. ``terms``: what made
     those that only rules made, each behind its operands. ``history``: how it came about, under the rules ``commands``.
     ``experience``: what became of those that are the user's. ``budget``: what a phase may take, with the same rules.
+    ``memories``: those of the target, by scope.
     """
 
     graph: Graph
@@ -63,6 +65,7 @@ class Saturated:
     commands: Sequence[Command]
     experience: Experience
     budget: Budget
+    memories: Mapping[str, Memory]
 
     @property
     def handle_of_node(self) -> list[Any]:
@@ -205,6 +208,7 @@ class _Saturation:
             self._commands,
             self._experience(tables),
             self._budget,
+            self._offers.placement.memories,
         )
 
     def _experience(self, tables: Tables) -> Experience:

@@ -55,6 +55,8 @@ class Selection:
         ):
             if y in self.tensors.constants or x in self.tensors.constants:
                 continue
+            if not (self.tensors.is_held((y, f)) and self.tensors.is_held((x, g))):
+                continue
             specs.setdefault((y, f))
             specs.setdefault((x, g))
             pairs.join((y, f), (x, g))

@@ -12,6 +12,7 @@ from eqsat_layout.egraph.saturate import Saturated
 from eqsat_layout.extract.conversions import Spec
 from eqsat_layout.graph.constants import Constant
 from eqsat_layout.graph.graph import Signature, TensorType
+from eqsat_layout.maps import GLOBAL
 
 
 class Tensors:
@@ -45,6 +46,14 @@ class Tensors:
     def goals(self) -> list[Spec]:
         """What the outside needs, as Relax has it."""
         return [(self.of_node[i], self.row_major_name(i)) for i, _ in self.saturated.graph.goals]
+
+    def is_held(self, spec: Spec) -> bool:
+        """The memory of the format holds such a tensor: a rule may want anything anywhere."""
+        ty, fmt = self.types[spec[0]], self.saturated.names.formats.get(spec[1])
+        if ty is None or fmt is None or fmt.scope == GLOBAL:
+            return True
+        memory = self.saturated.memories.get(fmt.scope)
+        return memory is not None and memory.why_not(fmt, ty.dtype) is None
 
     def row_major_name(self, node: int) -> str:
         """The format that Relax means by the value of a node."""

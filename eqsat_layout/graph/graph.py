@@ -28,6 +28,11 @@ class TensorType:
     separators: tuple[int, ...] = ()
 
     @property
+    def of_value(self) -> TensorType:
+        """The type of such a value wherever it lies: in ordinary memory."""
+        return self if self.scope == GLOBAL else TensorType(self.shape, self.dtype)
+
+    @property
     def row_major(self) -> Format:
         """The format that Relax means by a value of this type."""
         return Format.make(IndexMap.identity(self.shape), scope=self.scope, separators=self.separators)

@@ -48,7 +48,7 @@ def import_module(
             if isinstance(block, relax.DataflowBlock):
                 name, own = str(global_var.name_hint), types.fresh()
                 graphs.extend(_DataflowReader(name, position, list(block.bindings), table, frozen, own).regions())
-                notes.extend(f"{name}: ops on a tensor of such a size stay as they are: {why}" for why in own.refused)
+                notes.extend(f"{name}: ops on {what}" for what in own.refused)
         frozen.check_all_used()
     return Program(graphs, table.finish(), notes)
 

@@ -5,7 +5,7 @@ In: a Relax type, and the memories of a target. Out: a :class:`TensorType`, or w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import tvm_ffi
@@ -13,9 +13,10 @@ from tvm import ir, relax, tirx
 
 from eqsat_layout.errors import LayoutError
 from eqsat_layout.graph.graph import TensorType
-from eqsat_layout.graph.vdevices import scope_of
-from eqsat_layout.maps import Memory
+from eqsat_layout.graph.vdevices import scope_of, without_device
+from eqsat_layout.maps import GLOBAL, Memory
 from eqsat_layout.tir.extents import extent_of
+from eqsat_layout.tir.structural import nodes_of
 
 
 def has_several_devices(mod: Any) -> bool:
@@ -27,7 +28,7 @@ def has_several_devices(mod: Any) -> bool:
 class TensorTypes:
     """Reads Relax types. ``symbols`` collects the symbolic variables met, by name; ``memories`` are known by scope.
 
-    ``refused`` collects why extents are not understood.
+    ``refused`` collects of which tensors types are not understood, and why, in words.
     """
 
     def __init__(self, memories: Mapping[str, Memory] | None = None) -> None:
@@ -65,8 +66,10 @@ class TensorTypes:
 
     def _placed(self, plain: TensorType, scope: str) -> TensorType | None:
         """The type in another memory; ``None`` where the target has none such, or holds no such tensor there."""
-        memory = self._memories.get(scope)
-        fmt = None if memory is None else memory.placed(plain.row_major, plain.dtype)
+        if why := _why_not_held(plain, scope, self._memories):
+            self.refused[f"{_said(plain, scope)} stay as they are: {why}"] = None
+            return None
+        fmt = self._memories[scope].grouped(plain.row_major)
         return None if fmt is None else TensorType(plain.shape, plain.dtype, scope, fmt.separators)
 
     def _symbolic(self, expr: Any) -> Any:
@@ -78,11 +81,46 @@ class TensorTypes:
         try:
             extent = extent_of(expr)
         except LayoutError as error:
-            self.refused[str(error)] = None
+            self.refused[f"a tensor of such a size stay as they are: {error}"] = None
             return None
         if isinstance(extent, str):
             self._variables[extent] = tuple(str(var.name) for var in variables)
         return extent
+
+
+def tensors_not_held(mod: Any, memories: Mapping[str, Memory]) -> Iterator[str]:
+    """In words, each tensor whose type names a memory that does not hold it, and why."""
+    types = TensorTypes()
+    for global_var, function in mod.functions_items():
+        if not isinstance(function, relax.Function):
+            continue
+        for var in (*function.params, *(binding.var for binding in nodes_of(function, relax.VarBinding))):
+            for ty in _placed_in(var.ty):
+                plain, scope = types.read(without_device(ty)), scope_of(ty)
+                why = None if plain is None else _why_not_held(plain, scope, memories)
+                if plain is not None and why is not None:
+                    yield f"{global_var.name_hint}: {var.name} is {_said(plain, scope)}, which does not hold it: {why}"
+
+
+def _placed_in(ty: Any) -> Iterator[Any]:
+    """The types of tensors that are not in ordinary memory."""
+    if isinstance(ty, relax.TupleType):
+        for field in ty.fields:
+            yield from _placed_in(field)
+    elif scope_of(ty) != GLOBAL:
+        yield ty
+
+
+def _said(plain: TensorType, scope: str) -> str:
+    return f"a tensor of {plain.dtype} {list(plain.shape)} in {scope}"
+
+
+def _why_not_held(plain: TensorType, scope: str, memories: Mapping[str, Memory]) -> str | None:
+    memory = memories.get(scope)
+    if memory is None:
+        return f"the target's memories are {', '.join(memories)}" if memories else "tensors lie on several devices"
+    row_major = plain.row_major
+    return memory.why_not(memory.grouped(row_major) or row_major, plain.dtype)
 
 
 def variables_in(expr: Any) -> list[Any]:

@@ -33,6 +33,14 @@ def scope_of(ty: Any) -> str:
     return GLOBAL if device is None else str(device.memory_scope) or GLOBAL
 
 
+def scopes_in(ty: Any) -> list[str]:
+    """The memories other than the ordinary one that a type, perhaps of a tuple, names."""
+    if isinstance(ty, relax.TupleType):
+        return list(dict.fromkeys(scope for field in ty.fields for scope in scopes_in(field)))
+    scope = scope_of(ty)
+    return [] if scope == GLOBAL else [scope]
+
+
 def buffer_scopes(func: Any) -> list[str]:
     """The memory of each buffer among the parameters of a PrimFunc."""
     return [buffer_scope(param) for param in func.params if type(param.ty) is tirx.BufferType]
@@ -110,7 +118,7 @@ class _Placer(relax.PyExprMutator):  # type: ignore[misc]
 
     def _placed(self, ty: Any, buffer: Any) -> Any:
         scope = buffer_scope(buffer)
-        if scope == GLOBAL or ty.vdevice is not None:
+        if scope in (GLOBAL, scope_of(ty)):
             return ty
         if scope not in self._known:
             self._known[scope] = self._make(scope)

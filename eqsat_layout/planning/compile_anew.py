@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from eqsat_layout.errors import TargetError
 from eqsat_layout.graph.public_names import check_public_names
 from eqsat_layout.notes import Notes
 from eqsat_layout.planning.options import Options
@@ -20,6 +21,8 @@ def compile_anew(mod: Any, target: Target, options: Options, notes: Notes) -> An
     """See :func:`eqsat_layout.planning.compile.compile`."""
     check_module(mod)
     check_public_names(mod)
+    if why := target.why_not_called(mod):
+        raise TargetError(why)
     plain = prepared(mod, target, notes=notes)
     choice = choose(plain, target, options, build=lambda module: lower(module, target, notes=notes))
     executable = choice.executable

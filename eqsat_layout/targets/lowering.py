@@ -16,6 +16,7 @@ from eqsat_layout.errors import EqsatError, TargetError
 from eqsat_layout.graph.endless_calls import endless_calls
 from eqsat_layout.graph.legalize import REFUSALS, legalize
 from eqsat_layout.graph.refused_ops import refused_op, too_wide_op
+from eqsat_layout.graph.tensor_types import has_several_devices, tensors_not_held
 from eqsat_layout.notes import Notes, last_of
 from eqsat_layout.passes.fold_constants import fold_constants
 from eqsat_layout.passes.guarded_reads import guard_reads
@@ -59,6 +60,8 @@ def lower(
     own, said, say = resolved(target), Notes() if notes is None else notes, progress or _mute
     if circle := endless_calls(mod):
         raise TargetError(f"{circle[0]} never returns: it calls itself whatever happens ({' -> '.join(circle)})")
+    if not has_several_devices(mod) and (not_held := next(tensors_not_held(mod, own.memories), None)):
+        raise TargetError(not_held)
     say("legalize")
     mod = guard_writes(guard_reads(legalize(sort_known_types(join_in_steps(mod)))))
     if wide := too_wide_op(mod):

@@ -241,6 +241,11 @@ class Target:
         """A module of kernels as TVM's executable; kernels that are not scheduled are scheduled first."""
         return tvm.compile(self.schedule(mod, notes), target=self.tvm)
 
+    def why_not_called(self, mod: tvm.IRModule) -> str | None:
+        """Why functions of ``mod`` can't be called as its types say in what :meth:`build` makes, in words; ``None`` if
+        they can. A kernel that is built to be timed is not called so."""
+        return None
+
     def alone(self, executable: Any) -> Alone | None:
         """The one kernel of a program that was built to time it; ``None`` where the program is run as it is."""
         return None

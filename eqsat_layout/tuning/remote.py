@@ -40,6 +40,8 @@ _NO_ANSWER: Final = (ArithmeticError, ValueError, TypeError, KeyError, Attribute
 """What is raised where an answer is not as a tracker's."""
 _PORT: Final = re.compile(r"[0-9]{1,5}")
 _CPU: Final = "llvm"
+_CPU_DEVICE: Final = 1
+"""DLPack's number."""
 _POLL: Final = 0.05
 _MOST_THREADS: Final = 4096
 _CPU_NAME: Final = re.compile(r"[\w.+-]{1,64}")
@@ -75,16 +77,20 @@ class Remote:
 
         ``approx`` as for :func:`~eqsat_layout.targets.registry.target`.
 
-        Raises :class:`TargetError` where there is no tracker, no such device, or nobody knows what it is.
+        Raises :class:`TargetError` where there is no tracker, no such device, its runtime has no device of the target's
+        kind, or nobody knows what it is.
         """
         checked = target_of(target, approx=approx)  # refuses what is no target
         session = self.session()
         try:
             said = _self_description(session)
+            has_kind = checked.tvm.get_target_device_type() == _CPU_DEVICE or session.device(checked.kind).exist
         except LOST as error:
             raise TargetError(f"{self}: was lost while it was asked what it is: {reason_of(error)}") from error
         finally:
             closed(session)
+        if not has_kind:
+            raise TargetError(f"{self}: TVM's runtime finds no {checked.kind} device there")
         if checked.kind != _CPU:
             host = {"kind": _CPU} | {name: said[name] for name in ("mcpu", "mtriple") if name in said}
             return RemoteRunner(self, checked.on_host(host).at(f"RPC device {self.key}"))

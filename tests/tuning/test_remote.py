@@ -182,6 +182,12 @@ def test_what_fails_there_is_no_loss_of_the_device(device: Remote, matmul: Signa
     assert kernel.measure(device.runner()).seconds > 0
 
 
+def test_a_device_without_opencl_is_told_before_anything_is_built(device: Remote) -> None:
+    """Each kernel was built, sent there and failed, with one and the same reason."""
+    with pytest.raises(TargetError, match=r"device 'device' of .*: TVM's runtime finds no opencl device there"):
+        device.runner({"kind": "opencl", "device": "adreno"})
+
+
 # ---- what can't be reached -------------------------------------------------------------------------------------------
 
 

@@ -23,6 +23,7 @@ from eqsat_layout.graph.constants import Applied, Constant
 from eqsat_layout.graph.graph import Signature
 from eqsat_layout.implementations.offers import Offers
 from eqsat_layout.soundness.rules.made_ops import MadeOps
+from eqsat_layout.soundness.rules.memories import TWO_MEMORIES
 from eqsat_layout.soundness.rules.runners import RunnableOp
 from eqsat_layout.soundness.rules.values import run_op
 from eqsat_layout.soundness.rules.vocabulary import Vocabulary
@@ -95,7 +96,7 @@ def bare_lexicon(
     """The lexicon of a vocabulary, nothing asked yet."""
     names = Names()
     maker = Maker(dict(vocabulary.signatures), {}, builders, most=None)
-    answers = host(vocabulary.signatures, names, offers=Offers(), maker=maker)
+    answers = host(vocabulary.signatures, names, offers=Offers(placement=TWO_MEMORIES), maker=maker)
     parts = {answers.part_name(part): part for part in vocabulary.parts}
     interpreters = dict(vocabulary.interpreters)
     lexicon = Lexicon(vocabulary, names, answers, parts, MadeOps(answers, parts, interpreters), interpreters)

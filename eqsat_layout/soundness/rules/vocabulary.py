@@ -10,7 +10,6 @@ import math
 import random
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
 
 from eqsat_layout.graph.borders import Border, Part
 from eqsat_layout.graph.graph import Frozen, Signature
@@ -18,13 +17,11 @@ from eqsat_layout.graph.part_calls import part_calls
 from eqsat_layout.maps import UNDEF, Digit, Format, IndexMap
 from eqsat_layout.soundness.rules.instances import Instances, calls_in, parts_in
 from eqsat_layout.soundness.rules.known_ops import KnownOps, known_ops
+from eqsat_layout.soundness.rules.memories import ARRAYS
 from eqsat_layout.soundness.rules.ops import Shape, named_calls, plain_calls, sampled_calls, why_never
 from eqsat_layout.soundness.rules.runners import RunnableOp
 from eqsat_layout.soundness.rules.schema import LARGEST_RANK, OpCall
 from eqsat_layout.soundness.rules.solver import Instance
-
-_ELSEWHERE: Final = "global.texture"
-"""A memory that is no flat one: whether a device has it does not matter to rules."""
 
 FAMILIES: tuple[Shape, ...] = (
     (4,),
@@ -207,5 +204,6 @@ def _formats(shape: Shape, rng: random.Random) -> list[Format]:
         index_map = rng.choice((IndexMap.identity(padded), _view(tuple(padded), rng)))
         fill = rng.choice((0.0, 1.0))
         found += [Format.make(index_map, padding=padding, fill=f) for f in (fill, UNDEF)]
-    found.append(replace(rng.choice(found), scope=_ELSEWHERE))
+    elsewhere = [placed for fmt in found if (placed := ARRAYS.placed(fmt, "float32")) is not None]
+    found += rng.sample(elsewhere, min(1, len(elsewhere)))
     return list(dict.fromkeys(found))

@@ -65,7 +65,9 @@ class ImageMemory(Memory):
         if dtype not in self.dtypes:
             return f"it holds no elements of {dtype}"
         for name, extent, most in zip(Extents._fields, self.extents(shape), self.largest, strict=True):
-            if not isinstance(extent, int) or extent > most:
+            if not isinstance(extent, int):
+                return f"{fmt} is an image whose {name} is {extent}, which is known at run time only"
+            if extent > most:
                 return f"{fmt} is an image whose {name} is {extent}, but it is {most} at most"
         layers = self.extents(shape).layers
         if isinstance(layers, int) and layers < self.fewest_layers:

@@ -22,7 +22,7 @@ from tvm.tirx.build import tir_to_runtime
 from tvm.tirx.compilation_pipeline import finalize_host_passes
 from tvm_ffi.registry import remove_global_func
 
-from eqsat_layout.graph.vdevices import buffer_scope
+from eqsat_layout.graph.vdevices import buffer_scope, scopes_in
 from eqsat_layout.maps import GLOBAL
 from eqsat_layout.targets.executable import without_kernels
 from eqsat_layout.targets.opencl.host.executable import OpenClProgram
@@ -69,6 +69,14 @@ def for_virtual_machine(mod: tvm.IRModule, views: Collection[str], target: tvm.t
     passes = [_mutating(partial(_Viewer, views)), *lower, plan, _mutating(_Mover), *rest]
     with target:
         return tvm.transform.Sequential(passes)(placed)
+
+
+def why_not_called(mod: tvm.IRModule) -> str | None:
+    """TVM plans memory for what stays inside of a function, and makes the storage of results too small for an image."""
+    for var, function in mod.functions_items():
+        if isinstance(function, relax.Function) and (scopes := scopes_in(function.ret_ty)):
+            return f"{var.name_hint}: TVM's virtual machine makes no results in {', '.join(scopes)}"
+    return None
 
 
 def called_by_machine(lowered: tvm.IRModule) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -26,6 +26,7 @@ from eqsat_layout.targets.opencl.candidates import candidates, not_held
 from eqsat_layout.targets.opencl.costs import ImageRoofline, ImageTraffic
 from eqsat_layout.targets.opencl.host.executable import OpenClProgram
 from eqsat_layout.targets.opencl.images import memories_of
+from eqsat_layout.targets.opencl.library import why_not_called
 from eqsat_layout.targets.opencl.profiles import Profile, profile_of
 from eqsat_layout.targets.protocol import Alone
 from eqsat_layout.targets.registry import parsed
@@ -100,6 +101,10 @@ class OpenClHostTarget(OpenClTarget):
     def build(self, mod: tvm.IRModule, notes: Notes) -> Any:
         """For ``relax.VirtualMachine(executable, tvm.opencl(0))`` in any TVM runtime that has OpenCL."""
         return build_library(mod, self.tvm, self.profile, notes, in_order=not self.approx)
+
+    def why_not_called(self, mod: tvm.IRModule) -> str | None:
+        """Results in images."""
+        return why_not_called(mod)
 
     def alone(self, executable: Any) -> Alone | None:
         """TVM's machine behind RPC makes buffers of the images that it is given."""
