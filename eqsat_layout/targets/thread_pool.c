@@ -84,15 +84,23 @@ static void forget_blocks(void* unused) {
 
 static void make_key(void) { pthread_key_create(&of_thread, forget_blocks); }
 
-/* As TVMBackendAllocWorkspace, but nothing is thrown. */
+/* As TVMBackendAllocWorkspace, but nothing is thrown. The smallest kept block that is large enough; if none is, the
+   largest one gives way to a larger one, so that there are no more than a thread ever held at once, and they stay in
+   its cache. */
 __attribute__((visibility("default"))) void* eqsat_layout_allocate(int type, int number, uint64_t size, int code, int bits) {
-  Block* found = 0;
-  int best = -1;
+  int best = -1, largest = -1;
   (void)type, (void)number, (void)code, (void)bits;
-  for (int i = 0; i < KEPT; ++i)
-    if (kept[i] && kept[i]->size >= size && (best < 0 || kept[i]->size < kept[best]->size)) best = i;
-  if (best >= 0 && kept[best]->size / 2 <= size + 4096) {
-    found = kept[best];
+  for (int i = 0; i < KEPT; ++i) {
+    if (!kept[i]) continue;
+    if (largest < 0 || kept[i]->size > kept[largest]->size) largest = i;
+    if (kept[i]->size >= size && (best < 0 || kept[i]->size < kept[best]->size)) best = i;
+  }
+  if (best < 0 && largest >= 0) {
+    free(kept[largest]);
+    kept[largest] = 0;
+  }
+  if (best >= 0) {
+    Block* found = kept[best];
     kept[best] = 0;
     return (char*)found + HEAD;
   }
