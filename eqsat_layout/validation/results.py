@@ -18,8 +18,7 @@ from eqsat_layout.targets.protocol import Target
 from eqsat_layout.validation.inputs import flat
 
 _FLOOR = 0.01  # of the tolerance for the largest element
-FEW = 8
-"""Elements of a row or channel below which it is not judged by itself."""
+_FEW = 8  # elements of a row or channel below which it is not judged by itself
 _TOLERANCES = {"float64": 1e-6, "float32": 1e-3, "float16": 2e-2, "bfloat16": 1e-1}
 """Of the largest element of a result: layouts change the order of no reduction, but the kernels' schedules do."""
 
@@ -41,13 +40,8 @@ def run(machine: Any, name: str, inputs: Sequence[Any]) -> list[npt.NDArray[Any]
     return list(flat(machine[name](*inputs)))
 
 
-def difference(
-    expected: npt.NDArray[Any], got: npt.NDArray[Any], *, is_exact: bool = False, reach: npt.NDArray[Any] | None = None
-) -> str:
-    """In what two results differ, in words; empty if they are the same, up to rounding if not ``is_exact``.
-
-    ``reach``: how far rounding may carry each element, where that is known.
-    """
+def difference(expected: npt.NDArray[Any], got: npt.NDArray[Any], *, is_exact: bool = False) -> str:
+    """In what two results differ, in words; empty if they are the same, up to rounding if not ``is_exact``."""
     if expected.shape != got.shape or expected.dtype != got.dtype:
         return f"is {got.dtype}{got.shape} instead of {expected.dtype}{expected.shape}"
     if is_exact:
@@ -58,8 +52,6 @@ def difference(
         return "differs" if unequal(expected, got).any() else ""
     expected, got = expected.astype("float64"), got.astype("float64")
     allowed = _allowed(expected, share)
-    if reach is not None:
-        allowed = np.maximum(allowed, reach)
     with np.errstate(invalid="ignore"):
         worst = np.abs(expected - got)
     if (np.isclose(got, expected, rtol=share, atol=0.0, equal_nan=True) | (worst <= allowed)).all():
@@ -91,7 +83,7 @@ def _allowed(expected: npt.NDArray[Any], share: float) -> npt.NDArray[Any]:
     allowed = np.full(expected.shape, share * largest)
     for axis in range(expected.ndim if expected.ndim > 1 else 0):
         others = tuple(i for i in range(expected.ndim) if i != axis)
-        if expected.size < FEW * expected.shape[axis]:
+        if expected.size < _FEW * expected.shape[axis]:
             continue
         allowed = np.minimum(allowed, share * sizes.max(axis=others, keepdims=True, initial=0.0))
     return np.asarray(np.maximum(allowed, _FLOOR * share * largest))

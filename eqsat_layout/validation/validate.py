@@ -2,9 +2,8 @@
 
 In: the input module and the optimised one, and how it was planned. Out: notes on what could not be run, or
 :class:`ValidationError` with the function, the result and the first op that differs. The optimised module is run once
-as it is, and twice with poison in every undef element of every buffer. Floats may differ as far as rounding carries
-them (:mod:`eqsat_layout.validation.rounding`). On whole numbers, results that are exact must be the same bit for bit;
-where kernels are exact in NaN and infinities, these are among the inputs, too.
+as it is, and twice with poison in every undef element of every buffer. On whole numbers, results that are exact must be
+the same bit for bit; where kernels are exact in NaN and infinities, these are among the inputs, too.
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ from eqsat_layout.validation.exact import exact_results
 from eqsat_layout.validation.inputs import NORMAL, SPECIAL, WHOLE, Draw, NoInputsError
 from eqsat_layout.validation.poison import POISONS, has_undef, poisoned
 from eqsat_layout.validation.results import difference, last_line, public_functions, run, virtual_machine
-from eqsat_layout.validation.rounding import RoundingTrial
 
 __all__ = ["ValidationError", "check_equal", "validate"]
 
@@ -114,7 +112,6 @@ class _Reference:
     def __init__(self, mod: Any, seed: int, notes: list[str], target: Target):
         self._mod, self._notes, self._target = mod, notes, target
         self.cases: list[_Case] = []
-        self._rounding = RoundingTrial(mod, target)
         kinds = [NORMAL] * ROUNDS + [WHOLE] + ([] if target.approx else [SPECIAL])
         try:
             machine = virtual_machine(mod, self._target)
@@ -144,14 +141,6 @@ class _Reference:
         note = f"validation: function {name!r} was not run: {reasons[0]}"
         self._notes += [note] if note not in self._notes else []
 
-    def _reach(self, case: _Case) -> Sequence[Any]:
-        """How far rounding may carry the results of a case; ``None`` for each where it can't be tried."""
-        try:
-            return self._rounding.reach(case.function, case.inputs, case.results)
-        except Exception as error:  # whatever the trial meets, there is a difference to be told
-            self._notes.append(f"validation: what rounding does to {case.function!r} was not tried: {last_line(error)}")
-            return [None] * len(case.results)
-
     def difference(self, variant: _Variant) -> _Difference | None:
         """Where the variant gives something else."""
         if not self.cases:
@@ -173,8 +162,6 @@ class _Reference:
                 exact = [a and b for a, b in zip(case.exact, own, strict=True)]
             for i, (expected, got) in enumerate(zip(case.results, found, strict=True)):
                 text = difference(expected, got, is_exact=exact[i])
-                if text and not exact[i]:
-                    text = difference(expected, got, reach=self._reach(case)[i])
                 if text:
                     return _Difference(case, f"{case.function}: result {i} {text}{variant.what}")
         return None
