@@ -18,7 +18,6 @@ from eqsat_layout.passes.circular_sizes import check_sizes
 from eqsat_layout.passes.fitting_sizes import check_sizes_fit
 from eqsat_layout.passes.fold_constants import fold_constants
 from eqsat_layout.passes.frozen_names import with_frozen_names
-from eqsat_layout.passes.kernel_types import say_kernel_types
 from eqsat_layout.passes.known_shapes import write_known_shapes
 from eqsat_layout.passes.many_operands import join_in_steps
 from eqsat_layout.passes.quantised.byte_products import multiply_bytes
@@ -42,12 +41,11 @@ def prepare(
     ``has_byte_products``: what bytes stand for is multiplied as these bytes; ``has_signed_products``: where these have
     signs, too. ``byte_rows``: of data that is multiplied by weights that stay bytes, at most. ``sums_branches``:
     convolutions whose results are added up become one.
-    Functions keep their names and signatures, but for results of which TVM says another kind of dtype than its kernels
-    give (:mod:`.kernel_types`). A pass of TVM's that fails on the module is left out, with a note.
+    Functions keep their names and signatures. A pass of TVM's that fails on the module is left out, with a note.
     """
     check_sizes(mod)
     passes, given = relax.transform, mod
-    mod = say_kernel_types(check_sizes_fit(mod))
+    mod = check_sizes_fit(mod)
     mod = join_in_steps(write_known_shapes(write_out_training(mod)))
     mod = fold_batch_norms(_after(passes.CanonicalizeBindings(), mod, notes))
     for step in (passes.DecomposeOpsForInference(), passes.CanonicalizeBindings()):

@@ -5,12 +5,10 @@ In: a source, a target, options. Out: the executable and its interface; the plan
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 from eqsat_layout.errors import TargetError
-from eqsat_layout.passes.kernel_types import say_kernel_types
 from eqsat_layout.planning.compile import compiled_with_notes
 from eqsat_layout.planning.options import Options
 from eqsat_layout.planning.pipeline import plan
@@ -57,5 +55,4 @@ class SessionModel:
 
     @cached_property
     def _read(self) -> Source:
-        read = source_of(self._source, self._options.get("inputs"), self._options.get("shapes"))
-        return replace(read, module=say_kernel_types(read.module))
+        return source_of(self._source, self._options.get("inputs"), self._options.get("shapes"))

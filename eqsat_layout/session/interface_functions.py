@@ -43,9 +43,7 @@ def with_interface(source: Source, interface: Interface) -> tvm.IRModule:
     if any(str(var.name_hint) == TELLS for var in source.module.functions):
         raise MalformedModuleError(f"the module has a function {TELLS} already: that name is the session's")
     data = relax.const(np.frombuffer(interface.to_json().encode(), "uint8"))
-    function = relax.Function([], relax.BlockBuilder().normalize(relax.SeqExpr([], data)), data.ty).with_attr(
-        "global_symbol", TELLS
-    )
+    function = relax.Function([], relax.SeqExpr([], data), data.ty).with_attr("global_symbol", TELLS)
     told = source.module.clone()
     told[TELLS] = function
     return told

@@ -18,7 +18,6 @@ import numpy as np
 import tvm_ffi
 
 from eqsat_layout.errors import EqsatError, LayoutError, TargetError
-from eqsat_layout.passes.kernel_types import say_kernel_types
 from eqsat_layout.planning.clock import Clock
 from eqsat_layout.planning.compile import compile as compile_program
 from eqsat_layout.planning.pipeline import optimize
@@ -172,7 +171,6 @@ def _checked_on(
         raise
     except Exception as error:
         return _raised("building for the target", error)
-    program = replace(program, module=say_kernel_types(program.module))  # as TVM's own build reads it
     try:
         with clock.stage("build"):
             pair = TargetPair(program.module, device)
