@@ -57,7 +57,9 @@ class Makers:
             self.parts.setdefault(whole, {})[index] = tensor
             self._add((tensor, fmt), 0.0, ("part", (index, (whole, part_need(index, fmt)))))
         for z, fmt, x, wide in tables.rows("inside"):
-            self._add((self.tensors.number(z), fmt), 0.0, ("inside", (self.tensors.number(x), wide)))
+            whole_spec = self.tensors.number(x), wide
+            if self.tensors.is_held(whole_spec):
+                self._add((self.tensors.number(z), fmt), 0.0, ("inside", whole_spec))
         for y, fmt in tables.rows("given"):
             tensor = self.tensors.number(y)
             self._add((tensor, fmt), 0.0, ("given", self.tensors.param_node(tensor)))
@@ -116,7 +118,7 @@ class Makers:
             self._add(spec, costs[question], made)
 
     def _add(self, spec: Spec, cost: float, made: Made) -> None:
-        if spec[0] not in self.tensors.constants:
+        if spec[0] not in self.tensors.constants and self.tensors.is_held(spec):
             self.by_spec.setdefault(spec, []).append((cost, made))
 
     def _run_cost(self, key: str, fused: frozenset[int]) -> float:

@@ -115,6 +115,12 @@ class Signature:
         )
 
     @property
+    def is_placing(self) -> bool:
+        """The result is the operand in another memory, which no kernel does as it is written."""
+        scopes = [None if ty is None else ty.scope for ty in (*self.operands, *self.results)]
+        return self.view is not None and len(scopes) == 2 and scopes[0] != scopes[1]
+
+    @property
     def flows(self) -> bool:
         """Layouts may be asked through this op."""
         return self.computation is not None and self.frozen is None and not self.parts

@@ -66,6 +66,8 @@ class TensorTypes:
 
     def _placed(self, plain: TensorType, scope: str) -> TensorType | None:
         """The type in another memory; ``None`` where the target has none such, or holds no such tensor there."""
+        if not self._memories:  # of several devices, or nobody asked
+            return None
         if why := _why_not_held(plain, scope, self._memories):
             self.refused[f"{_said(plain, scope)} stay as they are: {why}"] = None
             return None
@@ -118,7 +120,7 @@ def _said(plain: TensorType, scope: str) -> str:
 def _why_not_held(plain: TensorType, scope: str, memories: Mapping[str, Memory]) -> str | None:
     memory = memories.get(scope)
     if memory is None:
-        return f"the target's memories are {', '.join(memories)}" if memories else "tensors lie on several devices"
+        return f"the target's memories are {', '.join(memories)}"
     row_major = plain.row_major
     return memory.why_not(memory.grouped(row_major) or row_major, plain.dtype)
 

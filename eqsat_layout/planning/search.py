@@ -142,7 +142,8 @@ def extract(saturated: Saturated, search: Search) -> Region:
         written = search.target.fusion(graph, signatures, range(len(graph.nodes)))
         input_cost, rewrites = baseline(graph, signatures, search.costs, written)
         input_cost += selection.input_constant_cost
-        annotated = any(signatures[n.signature].is_moved for n in graph.nodes if n.kind == "op")
+        own = [signatures[n.signature] for n in graph.nodes if n.kind == "op"]
+        annotated = any(one.is_moved or one.is_placing for one in own)
     return Region(graph, saturated, selection, solution, decoder, steps, input_cost, rewrites, written, annotated)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
@@ -30,6 +31,10 @@ _POOLED: Final = 2
 _SPINS: Final = ("TVM_THREAD_POOL_SPIN_COUNT", "10000")
 """How often idle threads yield before they sleep: a few milliseconds. TVM's 300000 take the time of ten runs of a small
 network after each, from whoever else could use it."""
+
+_modules: dict[tuple[int, ...], Any] = {}
+"""By file, never to be unloaded."""
+_opening: Final = threading.Lock()
 
 
 def virtual_machine(module: Any, device: tuple[int, int] = CPU) -> Any:
@@ -54,11 +59,17 @@ def _started(library: Any, devices: Sequence[tuple[int, int]]) -> Any:
 
 
 def opened(path: str) -> Any:
-    """The module in a library's file."""
+    """The module in a library's file. A file is loaded once: TVM's loader gives a library its own memory and threads
+    again each time, also while kernels of it hold memory of ours."""
     _load()
-    module = tvm_ffi.load_module(path)
-    use_pool_in(path)
-    return module
+    status = os.stat(path)
+    file = status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
+    with _opening:
+        if file not in _modules:
+            module = tvm_ffi.load_module(path)
+            use_pool_in(path)
+            _modules[file] = module
+        return _modules[file]
 
 
 @cache

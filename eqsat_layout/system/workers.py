@@ -116,7 +116,7 @@ class Workers:
         """
         waiting: SimpleQueue[tuple[int, T] | None] = SimpleQueue()
         numbers = count()
-        threads = self._threads(None, function, waiting.get, done)
+        threads = self._threads(self._taken(), function, waiting.get, done)
         self._ahead.append((waiting, threads))
         try:
             yield lambda argument: waiting.put((next(numbers), argument))
@@ -140,7 +140,8 @@ class Workers:
         """What ``function`` gives, or raises, for each argument, the first ones first."""
         results: list[Any] = [None] * len(arguments)
         waiting = deque(enumerate(arguments))
-        threads = self._threads(len(arguments) - 1, function, lambda: _next(waiting), results.__setitem__)
+        taken = self._taken(len(arguments) - 1)
+        threads = self._threads(taken, function, lambda: _next(waiting), results.__setitem__)
         while (job := _next(waiting)) is not None:
             number, argument = job
             try:
@@ -163,23 +164,24 @@ class Workers:
 
     def map_apart(self, function: Callable[[T], R], arguments: Sequence[T]) -> list[R | Exception]:
         """As :meth:`map`, but nothing of it in this process, which stays whatever happens."""
-        results: list[R | Exception] = []
-        for argument in arguments:
-            try:
-                results.append(self.apart(function, argument))
-            except Exception as error:  # as above
-                results.append(error)
+        if not arguments:
+            return []
+        results: list[Any] = [None] * len(arguments)
+        waiting = deque(enumerate(arguments))
+        taken = self._taken(len(arguments)) or [_Process()]
+        threads = self._threads(taken, function, lambda: _next(waiting), results.__setitem__)
+        for thread in threads:
+            thread.join()
         return results
 
     def _threads(
         self,
-        most: int | None,
+        taken: Sequence[_Process],
         function: Callable[[T], R],
         following: Callable[[], tuple[int, T] | None],
         done: Callable[[int, R | Exception], object],
     ) -> list[threading.Thread]:
-        """One for each process that is free, at ``most`` so many; ``following`` gives what comes next, or ``None``."""
-        taken = self._taken(most)
+        """One for each process; ``following`` gives what comes next, or ``None``."""
         own = [threading.Thread(target=self._serve, args=(w, function, following, done), daemon=True) for w in taken]
         for thread in own:
             thread.start()

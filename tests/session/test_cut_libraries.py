@@ -7,6 +7,8 @@ import sysconfig
 from pathlib import Path
 
 import pytest
+from programs import program
+from tvm.relax import op as R
 from tvm_ffi import core
 
 import eqsat_layout
@@ -67,3 +69,14 @@ def test_a_library_whose_segments_are_elsewhere_is_damaged(tmp_path: Path, kind:
     damaged.write_bytes(data)
     with pytest.raises(EqsatError, match=r"damaged\.so: can't be loaded: it is damaged"):
         opened(damaged)
+
+
+def test_a_library_that_is_open_is_not_loaded_again(tmp_path: Path) -> None:
+    """TVM's loader gave it TVM's memory back while kernels held ours, which damaged heaps."""
+    library = tmp_path / "net.so"
+    eqsat_layout.Session(program(lambda _, x: R.nn.relu(x), (4, 4))).save(library)
+    (first, _), (again, _) = opened(library), opened(library)
+    assert again.same_as(first)
+    other = tmp_path / "other.so"
+    other.write_bytes(library.read_bytes())
+    assert not opened(other)[0].same_as(first)

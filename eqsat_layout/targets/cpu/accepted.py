@@ -22,8 +22,9 @@ from eqsat_layout.targets.cpu.host import features
 from eqsat_layout.targets.cpu.objects import LOWERING_FAULTS, KernelJob, make_object
 
 _X86: Final = "x86_64"
-_OF_X86: Final = ("64bit", "sse2")
+_OF_X86: Final = ("64bit", "64bit-mode", "sse2")
 """What its functions are called with: integers of 64 bits, floats in vector registers."""
+_OTHER_NAMES: Final = {"amd64": _X86, "arm64": "aarch64"}
 _TRIED: Final = (_X86, "aarch64")
 """Architectures for which LLVM makes code of whatever we write."""
 _DTYPES: Final = ("float32", "float64", "int8")
@@ -81,12 +82,13 @@ def _check_names(target: tvm.target.Target) -> None:
 
 def _chosen(target: tvm.target.Target) -> list[str]:
     """Features that somebody added or took away, and no property of this machine."""
-    usual = {*own_cpu().hidden, *OF_FLOATS, *OF_BYTES}
+    usual = {*own_cpu().hidden, *OF_FLOATS, *OF_BYTES} if _architecture(target) == _X86 else set()
     return [name for name in map(str, dict(target.attrs).get("mattr", ())) if name not in usual]
 
 
 def _architecture(target: tvm.target.Target) -> str:
-    return str(dict(target.attrs).get("mtriple") or codegen.llvm_get_system_triple()).split("-")[0]
+    name = str(dict(target.attrs).get("mtriple") or codegen.llvm_get_system_triple()).split("-")[0]
+    return _OTHER_NAMES.get(name, name)
 
 
 @cache

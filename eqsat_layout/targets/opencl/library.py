@@ -22,6 +22,7 @@ from tvm.tirx.build import tir_to_runtime
 from tvm.tirx.compilation_pipeline import finalize_host_passes
 from tvm_ffi.registry import remove_global_func
 
+from eqsat_layout.graph.public_names import is_public
 from eqsat_layout.graph.vdevices import buffer_scope, scopes_in
 from eqsat_layout.maps import GLOBAL
 from eqsat_layout.targets.executable import without_kernels
@@ -74,7 +75,8 @@ def for_virtual_machine(mod: tvm.IRModule, views: Collection[str], target: tvm.t
 def why_not_called(mod: tvm.IRModule) -> str | None:
     """TVM plans memory for what stays inside of a function, and makes the storage of results too small for an image."""
     for var, function in mod.functions_items():
-        if isinstance(function, relax.Function) and (scopes := scopes_in(function.ret_ty)):
+        is_called = isinstance(function, relax.Function) and is_public(function)
+        if is_called and (scopes := scopes_in(function.ret_ty)):
             return f"{var.name_hint}: TVM's virtual machine makes no results in {', '.join(scopes)}"
     return None
 

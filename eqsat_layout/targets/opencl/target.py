@@ -102,6 +102,11 @@ class OpenClHostTarget(OpenClTarget):
         """For ``relax.VirtualMachine(executable, tvm.opencl(0))`` in any TVM runtime that has OpenCL."""
         return build_library(mod, self.tvm, self.profile, notes, in_order=not self.approx)
 
+    @property
+    def knows_all_memories(self) -> bool:
+        """Not without a profile: kernels of images are built all the same."""
+        return len(self.memories) > 1
+
     def why_not_called(self, mod: tvm.IRModule) -> str | None:
         """Results in images."""
         return why_not_called(mod)
@@ -127,7 +132,8 @@ def make_target(given: Any, approx: bool) -> OpenClTarget:
     if checked.host is None:
         found = OpenClTarget(checked, approx=approx)
     else:
-        target_of(checked.host)  # refuses one that LLVM ends the process at
+        if checked.host.kind.name == "llvm":
+            target_of(checked.host)  # refuses one that LLVM ends the process at
         found = OpenClHostTarget(_planned_with_images(checked), approx=approx)
     _ = found.profile  # raises where there is no such one
     return found

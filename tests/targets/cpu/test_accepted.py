@@ -19,6 +19,8 @@ VECTORS = {"mtriple": "riscv64-linux-gnu", "mattr": ["+v"]}
 REFUSED: list[tuple[dict[str, Any], str]] = [
     (X86 | {"mattr": ["-sse"]}, "mattr -sse lacks sse2, without which there is no code for x86_64"),
     (X86 | {"mattr": ["-64bit"]}, "lacks 64bit"),
+    (X86 | {"mattr": ["-64bit-mode"]}, "lacks 64bit-mode"),
+    ({"mtriple": "aarch64-linux-gnu", "mattr": ["+amx-int8"]}, "knows no feature 'amx-int8' of aarch64"),
     (X86 | {"mcpu": "i386"}, "mcpu 'i386' lacks 64bit"),
     (X86 | {"mattr": ["+nonsense"]}, "knows no feature 'nonsense' of x86_64"),
     (X86 | {"mattr": ["nonsense"]}, r"names of features stand behind a \+ or a -"),

@@ -172,3 +172,37 @@ def test_what_no_image_holds_is_refused_with_a_reason(
     said = rf"main: \w+ is a tensor of {dtype} \[.*\] in {scope}, which does not hold it: .*{why}"
     with pytest.raises(TargetError, match=said):
         eqsat_layout.compile(mod, target)
+
+
+def moved_only(body: Callable[..., Any], given: str, made: str) -> Any:
+    """``main`` of one tensor, with no layout transforms: nothing is cheaper in a plan than as it was written."""
+    builder = relax.BlockBuilder()
+    devices = {scope: relax.VDevice(dict(ADRENO), 0, scope) for scope in dict.fromkeys((GLOBAL, given, made))}
+    builder.get().update_global_info("vdevice", list(devices.values()))
+    x = relax.Var("x", relax.TensorType(TEXELS, "float32", devices[given]))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            y = builder.emit_output(op.to_vdevice(builder.emit(body(x)), devices[made]))
+        builder.emit_func_output(y)
+    return builder.get()
+
+
+@pytest.mark.parametrize(("given", "made"), [(GLOBAL, TEXTURE), (TEXTURE, GLOBAL)])
+@pytest.mark.parametrize("body", [op.nn.relu, lambda x: op.add(x, x)])
+def test_a_move_is_made_where_nothing_else_is_gained(body: Callable[..., Any], given: str, made: str) -> None:
+    """`compile` refused it: no kernel does `to_vdevice`."""
+    program = compiled(moved_only(body, given, made))
+    plain = in_memory_only(body)
+    (x,) = inputs_for(plain["main"], 1)
+    assert_close(machine(plain)["main"](x).numpy(), results(program, [x.numpy()])[0])
+
+
+def in_memory_only(body: Callable[..., Any]) -> Any:
+    """The same with no word on memories."""
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType(TEXELS, "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            y = builder.emit_output(body(x))
+        builder.emit_func_output(y)
+    return builder.get()
