@@ -176,3 +176,22 @@ def test_memory_is_used_again_and_what_there_is_not_is_no_pointer(pool: Any) -> 
     many = [allocate(1, 0, 4096, 2, 32) for _ in range(40)]  # more than a thread keeps
     assert len(set(many)) == 40
     assert all(free(1, 0, one) == 0 for one in many)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_larger_block_takes_the_place_of_a_smaller_one(pool: Any) -> None:
+    """One block of each size was kept, and each kernel had one that was in no cache."""
+    allocate, free = pool.eqsat_layout_allocate, pool.eqsat_layout_free
+    allocate.restype = ctypes.c_void_p
+    allocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_uint64, ctypes.c_int, ctypes.c_int]
+    free.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_void_p]
+    sizes = [n << 24 for n in range(1, 17)]  # 2.2 GiB together, of addresses only
+    before = _addresses()
+    for size in sizes:
+        assert free(1, 0, allocate(1, 0, size, 2, 32)) == 0
+    assert _addresses() - before < 2 * max(sizes)
+
+
+def _addresses() -> int:
+    """Bytes of the process's address space."""
+    return int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")

@@ -30,6 +30,8 @@ COMBINATIONS = 20_000
 EXACT_SUPPLIERS = 6
 """Repair costs look at all sets of this many made stores, and are looser beyond."""
 _ROUNDING = 1e-9
+_FEW = 64
+"""Options that are not worth a look at which of them others beat."""
 """Relative, of sums of conversions."""
 
 
@@ -130,6 +132,7 @@ class ReducedClass:
         budget = COMBINATIONS - len(makeable) - sum(len(self.ways[m]) for m in makeable)
         partners = self._partners(makeable, needed) if len(needed) > 1 else {}
         sets: list[tuple[int, ...]] = [(m,) for m in makeable]
+        most = _FEW
         for _ in range(1, len(needed)):
             sets = [(*made, m) for made in sets for m in partners[made[-1]] if all(m in partners[o] for o in made[:-1])]
             budget -= len(sets)
@@ -145,7 +148,9 @@ class ReducedClass:
                 if budget < 0 and found:
                     return Transitions(undominated(found), False)
                 found += self._of_same_operands(made, conversions)
-                found = [*undominated(found)]
+                if len(found) > most:  # not for each set: it takes the square of their number
+                    found = [*undominated(found)]
+                    most = _FEW + 2 * len(found)
                 found.extend(ways_to_make(made, paying[made], conversions, KnownOptions(found, width)))
         return Transitions(undominated(found), True)
 
