@@ -2,8 +2,9 @@
 
 In: a place where a server is said to be. Out: a place of this machine that TVM's client connects to: what it says there
 is passed on to the server, and what the server answers is passed back. TVM's client itself reads from a server that
-says nothing until that hangs up, and makes room for whatever length it announces. Here a server that does not say who
-it is in time, or says it at length, or does not answer a call, is hung up on. A thread can't do it: some of TVM's calls
+says nothing until that hangs up, makes room for whatever length it announces, and does what it is asked to. Here a
+server that does not say who it is in time, or says it at length, or does not answer a call, or asks for anything, is
+hung up on. A thread can't do it: some of TVM's calls
 let no other thread of Python run while they wait. Run as a program, this file imports nothing else.
 """
 
@@ -22,13 +23,18 @@ from typing import Final
 _NEAR: Final = "127.0.0.1"
 _PART: Final = 1 << 18
 _LONGEST_NAME: Final = 1 << 12
-_LONGEST_PACKET: Final = 1 << 34
+_LONGEST_PACKET: Final = 1 << 26
+"""Of handles and times, which is all that measuring asks for."""
 _SLOWEST: Final = 1e5
 """Bytes a second, at which long answers come."""
 _HEAD: Final = struct.Struct("<ii")
 """A number that stands for what the server thinks of the client's key, and how long its own is."""
-_LENGTH: Final = struct.Struct("<Q")
-"""Of a packet."""
+_PACKET: Final = struct.Struct("<Qi")
+"""How long what comes behind it is, which begins with a code."""
+_CODE_BYTES: Final = 4
+_ANSWERS: Final = (4, 5, 8)
+"""Codes of TVM's protocol (rpc_protocol.h): a result, an error, a copy that is done. One says goodbye, others ask."""
+_SHUTDOWN: Final = 1
 
 
 def relayed(host: str, port: int, *, greeting: float, patience: float) -> tuple[str, int]:
@@ -72,8 +78,8 @@ class _Line:
         self._client, self._server, self._patience = client, server, patience
         self._until: float | None = until
         self._greeting: bytearray | None = bytearray()
-        self._size = bytearray()
-        self._left = 0  # bytes of the packet that the server is at
+        self._head = bytearray()
+        self._left = self._code = 0  # bytes of the packet that the server is at, and what it is
 
     def run(self) -> None:
         while True:
@@ -109,26 +115,27 @@ class _Line:
         return self._is_of_packets(rest)
 
     def _is_of_packets(self, part: bytes) -> bool:
-        """Each is its length and so many bytes. At the end of one, nothing is waited for."""
+        """Each answers a call, or says goodbye. At the end of an answer, nothing is waited for."""
         while part:
             if self._left:
                 taken = min(self._left, len(part))
                 self._left -= taken
                 part = part[taken:]
             else:
-                taken = _LENGTH.size - len(self._size)
-                self._size += part[:taken]
+                taken = _PACKET.size - len(self._head)
+                self._head += part[:taken]
                 part = part[taken:]
-                if len(self._size) < _LENGTH.size:
-                    continue
-                (self._left,) = _LENGTH.unpack(self._size)
-                self._size.clear()
-                if self._left > _LONGEST_PACKET:
+                if len(self._head) < _PACKET.size:
+                    return True
+                length, self._code = _PACKET.unpack(self._head)
+                self._head.clear()
+                if not _CODE_BYTES <= length <= _LONGEST_PACKET or self._code not in (*_ANSWERS, _SHUTDOWN):
                     return False
+                self._left = length - _CODE_BYTES
                 if self._until is not None:
-                    self._until += self._left / _SLOWEST
-        if not self._left and not self._size:
-            self._until = None
+                    self._until += length / _SLOWEST
+            if not self._left and self._code in _ANSWERS:
+                self._until = None
         return True
 
 

@@ -121,8 +121,10 @@ DEVICES: dict[str, tuple[bytes, float]] = {
     "a name of less than nothing": (struct.pack("<ii", 0xFF271, -1), 0.0),
     "trickling": (GREETING, 0.2),
     "silent to a call": (GREETING, 0.0),
-    "an answer without end": (GREETING + struct.pack("<Q", 1 << 62) + b"\0" * 64, 0.0),
-    "half an answer": (GREETING + struct.pack("<Q", 64) + b"\0" * 63, 0.0),
+    "an answer without end": (GREETING + struct.pack("<Qi", (1 << 26) + 1, 4) + b"\0" * 64, 0.0),
+    "half an answer": (GREETING + struct.pack("<Qi", 64, 4) + b"\0" * 59, 0.0),
+    "an empty packet": (GREETING + struct.pack("<Q", 0), 0.0),
+    "a packet of no code": (GREETING + struct.pack("<Qi", 0, 4), 0.0),
 }
 
 
@@ -141,6 +143,24 @@ def test_a_device_that_does_not_speak_as_one_is_hung_up_on(device: str) -> None:
             pass
 
 
+@pytest.mark.parametrize("code", [0, 2, 3, 6, 7, 9, 10, -1])
+def test_what_a_device_asks_is_not_passed_on(code: int) -> None:
+    """TVM's client did it: a device that sends back what it is sent called functions of this process."""
+    asked = struct.pack("<Qi", 8, code) + b"1234"
+    with tracker(GREETING + asked) as served, near(served, greeting=30.0, patience=30.0) as line:
+        found = b""
+        with suppress(ConnectionError):
+            while part := line.recv(1 << 12):
+                found += part
+        assert len(found) < len(GREETING) + 12  # not the whole code
+
+
+def test_a_name_that_is_announced_too_long_is_not_waited_for() -> None:
+    greeting = DEVICES["a name without end"][0]
+    with tracker(greeting) as served, near(served, greeting=30.0, patience=30.0) as line, suppress(ConnectionError):
+        assert len(line.recv(len(greeting))) < len(greeting)
+
+
 @contextmanager
 def near(served: Remote, *, greeting: float, patience: float) -> Iterator[socket.socket]:
     """A line to what ``served`` has, through the process that watches it."""
@@ -150,7 +170,7 @@ def near(served: Remote, *, greeting: float, patience: float) -> Iterator[socket
 
 
 def test_what_devices_answer_is_passed_on_however_long_they_are_asked_nothing() -> None:
-    packets = struct.pack("<Q", 3) + b"abc" + struct.pack("<Q", 0) + struct.pack("<Q", 1) + b"d"
+    packets = struct.pack("<Qi", 7, 4) + b"abc" + struct.pack("<Qi", 4, 8) + struct.pack("<Qi", 5, 5) + b"d"
     with tracker(GREETING + packets) as served, near(served, greeting=5.0, patience=0.2) as line:
         found = b""
         while len(found) < len(GREETING + packets):
