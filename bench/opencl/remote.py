@@ -95,7 +95,8 @@ def main() -> None:
         print(
             f"{found.measured} kernels measured, {len(found.failures)} failed, {found.left} left, {found.seconds:.0f} s"
         )
-        print(f"ms of the plan before {1e3 * found.cost_before:.3f}, of the best {1e3 * found.cost:.3f}")
+        if found.cost_before is not None and found.cost is not None:
+            print(f"ms of the plan before {1e3 * found.cost_before:.3f}, of the best {1e3 * found.cost:.3f}")
         for failure in found.failures:
             print(f"{failure.kernel}: {failure.reason}")
     finally:
