@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -261,12 +262,20 @@ def row_of_tvm(make: Callable[[], Any], profile: str, tag: str, longest: int) ->
 
 def in_a_process(longest: int, work: Callable[..., Any], *given: Any) -> Any:
     """What ``work`` gives in a process of its own, or in words that it ended: nothing else stops TVM."""
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, context, initializer=limited, initargs=(longest,)) as workers:
-        try:
-            return workers.submit(work, *given).result()
-        except BrokenProcessPool:
-            return f"no program after {longest} s of processor time"
+    context, before = multiprocessing.get_context("spawn"), _of_children()
+    with (
+        ProcessPoolExecutor(1, context, initializer=limited, initargs=(longest,)) as workers,
+        suppress(BrokenProcessPool),
+    ):
+        return workers.submit(work, *given).result()
+    taken = _of_children() - before
+    return f"{'not done' if taken > longest - 1 else 'the process ended'} after {taken:.0f} s of processor time"
+
+
+def _of_children() -> float:
+    """Seconds of processor time of processes that have ended."""
+    own = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return own.ru_utime + own.ru_stime
 
 
 def limited(longest: int) -> None:

@@ -118,12 +118,13 @@ def main() -> None:
     given = parser.parse_args()
     found = kept_rows(given.json)
     for name in given.networks or SHOWN:
-        if not any((row["network"], row["small"]) == (name, given.small) for row in found):
+        if not any((row["network"], row.get("small")) == (name, given.small) for row in found):
             found.append(measured(name, given.small, given.turns, given.longest, given.most))
             keep(found, given.json)
-        show(next(row for row in found if (row["network"], row["small"]) == (name, given.small)))
-    if found:
-        print(summary(found))
+        show(next(row for row in found if (row["network"], row.get("small")) == (name, given.small)))
+    own = [row for row in found if row["network"] in (given.networks or SHOWN) and row.get("small") == given.small]
+    if own:
+        print(summary(own))
 
 
 if __name__ == "__main__":

@@ -143,6 +143,16 @@ def test_a_device_that_does_not_speak_as_one_is_hung_up_on(device: str) -> None:
             pass
 
 
+@pytest.mark.parametrize("length", [0, 3, (1 << 26) + 1, 1 << 62])
+def test_a_packet_of_no_length_that_one_has_is_not_waited_for(length: int) -> None:
+    said = GREETING + struct.pack("<Qi", length, 4)
+    with tracker(said) as served, near(served, greeting=30.0, patience=30.0) as line, suppress(ConnectionError):
+        found = b""
+        while part := line.recv(1 << 12):
+            found += part
+        assert len(found) < len(said)
+
+
 @pytest.mark.parametrize("code", [0, 2, 3, 6, 7, 9, 10, -1])
 def test_what_a_device_asks_is_not_passed_on(code: int) -> None:
     """TVM's client did it: a device that sends back what it is sent called functions of this process."""
