@@ -60,9 +60,8 @@ def lower(
     own, said, say = resolved(target), Notes() if notes is None else notes, progress or _mute
     if circle := endless_calls(mod):
         raise TargetError(f"{circle[0]} never returns: it calls itself whatever happens ({' -> '.join(circle)})")
-    if own.knows_all_memories and not has_several_devices(mod):
-        for not_held in tensors_not_held(mod, own.memories):
-            raise TargetError(not_held)
+    if not has_several_devices(mod) and (not_held := next(tensors_not_held(mod, own.memories), None)):
+        raise TargetError(not_held)
     say("legalize")
     mod = guard_writes(guard_reads(legalize(sort_known_types(join_in_steps(mod)))))
     if wide := too_wide_op(mod):

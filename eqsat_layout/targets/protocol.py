@@ -150,11 +150,6 @@ class Target:
         """The memories that tensors may lie in, by scope; :data:`GLOBAL` is among them."""
         return {GLOBAL: Memory()}
 
-    @property
-    def knows_all_memories(self) -> bool:
-        """Kernels are built for tensors in :attr:`memories` only."""
-        return True
-
     def holds(self, tensor: TensorType, fmt: Format) -> str | None:
         """Why no memory holds ``tensor`` in ``fmt``, in words; ``None`` if one does."""
         memory = self.memories.get(fmt.scope)

@@ -4,8 +4,8 @@ In: a place where a server is said to be. Out: a place of this machine that TVM'
 is passed on to the server, and what the server answers is passed back. TVM's client itself reads from a server that
 says nothing until that hangs up, makes room for whatever length it announces, and does what it is asked to. Here a
 server that does not say who it is in time, or says it at length, or does not answer a call, or asks for anything, is
-hung up on. A thread can't do it: some of TVM's calls
-let no other thread of Python run while they wait. Run as a program, this file imports nothing else.
+hung up on. A thread can't do it: some of TVM's calls let no other thread of Python run while they wait. Run as a
+program, this file imports nothing else.
 """
 
 from __future__ import annotations

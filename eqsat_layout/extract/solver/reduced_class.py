@@ -30,9 +30,9 @@ COMBINATIONS = 20_000
 EXACT_SUPPLIERS = 6
 """Repair costs look at all sets of this many made stores, and are looser beyond."""
 _ROUNDING = 1e-9
+"""Relative, of sums of conversions."""
 _FEW = 64
 """Options that are not worth a look at which of them others beat."""
-"""Relative, of sums of conversions."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,11 +102,6 @@ class OpenClHostTarget(OpenClTarget):
         """For ``relax.VirtualMachine(executable, tvm.opencl(0))`` in any TVM runtime that has OpenCL."""
         return build_library(mod, self.tvm, self.profile, notes, in_order=not self.approx)
 
-    @property
-    def knows_all_memories(self) -> bool:
-        """Not without a profile: kernels of images are built all the same."""
-        return len(self.memories) > 1
-
     def why_not_called(self, mod: tvm.IRModule) -> str | None:
         """Results in images."""
         return why_not_called(mod)

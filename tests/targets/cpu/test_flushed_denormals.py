@@ -36,6 +36,18 @@ def squares(x: np.ndarray, **options: object) -> np.ndarray:
     return session.run(None, {"x": x})[0]
 
 
+def calling(kernel: Any, size: int) -> Any:
+    """A module that calls it with one vector, and gives its vector back."""
+    builder = relax.BlockBuilder()
+    callee = builder.add_func(kernel, "kernel")
+    x = relax.Var("x", relax.TensorType((size,), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            result = builder.emit_output(relax.call_tir(callee, relax.Tuple([x]), x.ty))
+        builder.emit_func_output(result)
+    return builder.get()
+
+
 def test_denormal_results_are_zero_in_every_thread() -> None:
     """Networks whose values fade took 14 times as long as OpenVINO: MobileViTV2 with random weights."""
     assert not squares(np.full(COUNT, TINY)).any()
@@ -77,14 +89,7 @@ def test_a_kernel_that_fails_leaves_its_thread_as_it_was() -> None:
                 y[at] = x[at] * x[at]
                 T.evaluate(T.call_packed("tests.flushed_denormals.fails"))
 
-    builder = relax.BlockBuilder()
-    callee = builder.add_func(squares_and_fails, "squares_and_fails")
-    x = relax.Var("x", relax.TensorType((8,), "float32"))
-    with builder.function("main", [x]):
-        with builder.dataflow():
-            result = builder.emit_output(relax.call_tir(callee, relax.Tuple([x]), x.ty))
-        builder.emit_func_output(result)
-    session = eqsat_layout.Session(builder.get())
+    session = eqsat_layout.Session(calling(squares_and_fails, 8))
     with pytest.raises(ValueError, match="on purpose"):
         session.run(None, {"x": np.full(8, TINY)})
     assert seen[0] > 0
@@ -124,14 +129,7 @@ def asks_for_too_much_in_pieces(x: T.Buffer((64,), "float32"), y: T.Buffer((64,)
 @pytest.mark.parametrize("kernel", [asks_for_too_much, asks_for_too_much_in_pieces])
 def test_a_kernel_without_memory_is_an_error_and_leaves_its_thread_as_it_was(kernel: Any) -> None:
     """Results of the thread were flushed ever after; in pieces of a loop, the process died."""
-    builder = relax.BlockBuilder()
-    callee = builder.add_func(kernel, "kernel")
-    x = relax.Var("x", relax.TensorType((64,), "float32"))
-    with builder.function("main", [x]):
-        with builder.dataflow():
-            result = builder.emit_output(relax.call_tir(callee, relax.Tuple([x]), x.ty))
-        builder.emit_func_output(result)
-    session = eqsat_layout.Session(builder.get(), target={"kind": "llvm", "num-cores": 2})
+    session = eqsat_layout.Session(calling(kernel, 64), target={"kind": "llvm", "num-cores": 2})
     for _ in range(2):
         with pytest.raises(MemoryError, match="out of memory: a "):
             session.run(None, {"x": np.full(64, TINY)})
