@@ -16,6 +16,7 @@ import tvm_ffi
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.session.runtime import virtual_machine
 from eqsat_layout.session.tensors import Array, array_of, span, way_back
+from eqsat_layout.session.thread_count import ThreadCount
 
 
 class Runs:
@@ -29,6 +30,7 @@ class Runs:
     def __init__(self, executable: Any, device: tuple[int, int], entry: str, *, branches: bool):
         self._executable, self._device, self._entry = executable, device, entry
         self._idle: deque[Any] = deque()
+        self._threads = ThreadCount()
         self._lock = threading.Lock()
         self._branches = branches
         self._first: list[Any] | None = None
@@ -46,7 +48,8 @@ class Runs:
             machine = self._idle.pop()
         except IndexError:
             machine = self.new_machine()
-        results = list(_flat(machine[self._entry](*tensors)))
+        with self._threads:
+            results = list(_flat(machine[self._entry](*tensors)))
         self._idle.append(machine)
         return results
 

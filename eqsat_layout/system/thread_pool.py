@@ -1,7 +1,8 @@
 """The threads that parallel loops of kernels run in, one pool for all libraries of this process, and their memory.
 
 In: the path of a library that is loaded. Out: its kernels begin parallel loops by the pool of
-``targets/thread_pool.c``, which the first such library holds, and not by TVM's, and ask it for memory.
+``targets/thread_pool.c``, which the first such library holds, and not by TVM's, and ask it for memory. What is seen of
+the pool by a thread that begins loops.
 """
 
 from __future__ import annotations
@@ -18,6 +19,15 @@ _VARIABLES: Final = (
     ("__TVMBackendFreeWorkspace", "eqsat_layout_free"),
 )
 """Those in which TVM's loader says how, in every library that needs it, and the pool's own functions."""
+
+
+class Caller(ctypes.Structure):
+    """What the pool knows of a thread: how many threads its loops take at most (0: all), and how many it began."""
+
+    most: int
+    loops: int
+    _fields_ = (("most", ctypes.c_int32), ("loops", ctypes.c_uint32))
+
 
 _lock: Final = threading.Lock()
 _pools: Final[list[Any]] = []
@@ -37,6 +47,16 @@ def use_pool_in(path: str) -> None:
             _pools.append(library)
     for own, variable in found.items():
         variable.value = ctypes.cast(getattr(_pools[0], own), ctypes.c_void_p).value
+
+
+def caller_of_pool() -> Caller | None:
+    """Of this thread, which must not hand it on; None where no library has a pool that can be told."""
+    if not _pools or not hasattr(_pools[0], "eqsat_layout_caller"):
+        return None
+    ask = _pools[0].eqsat_layout_caller
+    ask.restype = ctypes.POINTER(Caller)
+    found: Caller = ask().contents
+    return found
 
 
 def _variable(library: Any, name: str) -> Any:

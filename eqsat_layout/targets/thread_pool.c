@@ -37,6 +37,7 @@ int TVMFFIErrorSetRaisedFromCStr(const char* kind, const char* message);
 
 static Share shares[MOST];
 static int threads = 1, started;
+static int taking; /* of the threads, in the present loop */
 static Lambda lambda;
 static void* closure;
 static Environment environment;
@@ -45,6 +46,12 @@ static atomic_int inside, failed, sleepers;
 static pthread_mutex_t launching = PTHREAD_MUTEX_INITIALIZER, sleeping = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t woken = PTHREAD_COND_INITIALIZER;
 static _Thread_local int is_working;
+
+typedef struct {
+  int32_t most;   /* threads that the loops of this thread take; 0: all */
+  uint32_t loops; /* that it began */
+} Caller;
+static _Thread_local Caller caller;
 
 /* How floats are rounded, and whether tiny ones are 0: for pieces as for the thread that begins the loop. */
 #if defined(__x86_64__)
@@ -152,8 +159,8 @@ static inline void pause_briefly(void) {
 static int work(int own) {
   int result = 0;
   is_working = 1;
-  for (int i = 0; i < threads; ++i) {
-    Share* share = &shares[(own + i) % threads];
+  for (int i = 0; i < taking; ++i) {
+    Share* share = &shares[(own + i) % taking];
     for (int task; (task = atomic_fetch_add_explicit(&share->next, 1, memory_order_relaxed)) < share->end;)
       if (lambda(task, &environment, closure)) result = -1;
   }
@@ -179,7 +186,7 @@ static void* run(void* own) {
   for (unsigned seen = 0;;) {
     seen = next_loop(seen);
     atomic_fetch_add(&inside, 1); /* before the look: who ends a loop waits for those inside after it */
-    if (atomic_load(&epoch) == seen) {
+    if (atomic_load(&epoch) == seen && (int)(intptr_t)own < taking) {
       take_control();
       is_refused = 0;
       if (work((int)(intptr_t)own)) {
@@ -226,15 +233,18 @@ static int run_alone(Lambda own, void* data, int tasks) {
 
 /* As TVMBackendParallelLaunch. A loop in a loop, and one beside another thread's, is run by its caller alone. */
 __attribute__((visibility("default"))) int eqsat_layout_launch(Lambda own, void* data, int tasks) {
-  if (threads < 2 || is_working || pthread_mutex_trylock(&launching)) return run_alone(own, data, tasks);
+  int most = caller.most > 0 && caller.most < threads ? caller.most : threads;
+  ++caller.loops;
+  if (most < 2 || is_working || pthread_mutex_trylock(&launching)) return run_alone(own, data, tasks);
   start();
+  taking = most < threads ? most : threads; /* which may have changed */
   lambda = own;
   closure = data;
   remember_control();
-  environment.num_task = tasks > 0 ? tasks : threads * PIECES;
-  for (int i = 0; i < threads; ++i) {
-    atomic_store_explicit(&shares[i].next, (int)((int64_t)environment.num_task * i / threads), memory_order_relaxed);
-    shares[i].end = (int)((int64_t)environment.num_task * (i + 1) / threads);
+  environment.num_task = tasks > 0 ? tasks : taking * PIECES;
+  for (int i = 0; i < taking; ++i) {
+    atomic_store_explicit(&shares[i].next, (int)((int64_t)environment.num_task * i / taking), memory_order_relaxed);
+    shares[i].end = (int)((int64_t)environment.num_task * (i + 1) / taking);
   }
   atomic_store(&failed, 0);
   atomic_store(&refused, 0);
@@ -271,3 +281,6 @@ __attribute__((visibility("default"))) void eqsat_layout_set_threads(int count) 
   threads = count < 1 ? 1 : count > MOST ? MOST : count;
   pthread_mutex_unlock(&launching);
 }
+
+/* Of the thread that asks, for as long as it lives. */
+__attribute__((visibility("default"))) Caller* eqsat_layout_caller(void) { return &caller; }

@@ -18,6 +18,7 @@ from tvm.support import cc
 
 import eqsat_layout
 from eqsat_layout.session.runtime import _load
+from eqsat_layout.system.thread_pool import Caller
 from eqsat_layout.targets import executable
 
 ROOT = Path(eqsat_layout.__file__).parents[1]
@@ -104,6 +105,25 @@ def test_loops_in_loops_and_beside_each_other_are_run(pool: Any) -> None:
     for thread in threads:
         thread.join(60)
     assert totals == [20 * 5 * 3] * 4
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 9])
+def test_a_loop_takes_no_more_threads_than_its_beginner_allows(pool: Any, most: int) -> None:
+    pool.eqsat_layout_caller.restype = ctypes.POINTER(Caller)
+    own = pool.eqsat_layout_caller().contents
+    before, own.most = own.loops, most
+    try:
+        for _ in range(50):
+            seen: list[int] = []
+            who: set[int] = set()
+            assert (
+                begun(pool, lambda i, n, to=seen, by=who: to.append(i) or by.add(threading.get_ident()) or 0, 90) == 0
+            )  # type: ignore[misc]
+            assert sorted(seen) == list(range(90))
+            assert len(who) <= most
+    finally:
+        own.most = 0
+    assert own.loops == before + 50
 
 
 def test_a_piece_that_fails_is_told(pool: Any) -> None:
