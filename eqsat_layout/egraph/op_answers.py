@@ -112,7 +112,7 @@ class OpAnswers(Answers):
         if target is None or self._maker is None or not keys:
             return
         program = Program([], self._maker.signatures, [])
-        more = make_offers(program, target, None, spoken_for=(), only=keys)
+        more = make_offers(program, target, None, spoken_for=(), only=keys, prices=self._offers.prices)
         self._offers = self._offers.joined(more)
         for key in sorted(more.inner):
             self._all[key] = program.signatures[key]

@@ -18,6 +18,7 @@ from tvm import relax
 
 from eqsat_layout.graph.borders import Part
 from eqsat_layout.graph.graph import Signature, TensorType
+from eqsat_layout.graph.skeleton import untouched
 from eqsat_layout.maps import UNDEF, Format, IndexMap
 
 GROWTH: Final = 2.0
@@ -134,10 +135,13 @@ class ConstantPool:
 
     An op over constants has a number, the same for what is the same op over the same constants in any region: as a
     term, an op over twice the same, over twice the same and so on is without end.
+
+    ``read``: only constants of so many elements are read by who asks, so that larger ones are zeros; None where all
+    are read.
     """
 
-    def __init__(self, evaluate: Evaluate) -> None:
-        self._evaluate = evaluate
+    def __init__(self, evaluate: Evaluate, read: int | None = None) -> None:
+        self._evaluate, self._read = evaluate, read
         self._made: dict[tuple[Hashable, Format], Any] = {}
         self._numbers: dict[Hashable, int] = {}
         self._applied: dict[int, tuple[Applied, int]] = {}
@@ -147,10 +151,9 @@ class ConstantPool:
     def prepare(self, constants: Iterable[Constant]) -> None:
         """Runs the ops that the constants are made by: those together whose operands are there."""
         waiting: dict[int, Applied] = {}
-        for one in _in_order(constants):
-            identity = (one.signature.key, *map(self._identity, one.operands))
-            number = self._numbers.setdefault(identity, len(self._numbers))
-            self._applied.setdefault(id(one), (one, number))
+        self._number_all(constants)
+        for one in _in_order(c for c in constants if self._is_read(c)):
+            _, number = self._applied[id(one)]
             if number not in self._results:
                 waiting[number] = one
         while waiting:
@@ -168,9 +171,25 @@ class ConstantPool:
         key = (self._identity(constant), fmt)
         if key not in self._made:
             fmt = fmt.with_fill(0.0) if fmt.fill is UNDEF else fmt  # any bits will do, 0 is tame
-            array = self._array(constant)
-            self._made[key] = relax.const(fmt.lay(array), str(array.dtype))
+            self._made[key] = self._laid(constant, fmt) if self._is_read(constant) else self._any(constant, fmt)
         return self._made[key]
+
+    def _number_all(self, constants: Iterable[Constant]) -> None:
+        for one in _in_order(constants):
+            identity = (one.signature.key, *map(self._identity, one.operands))
+            number = self._numbers.setdefault(identity, len(self._numbers))
+            self._applied.setdefault(id(one), (one, number))
+
+    def _is_read(self, constant: Constant) -> bool:
+        return self._read is None or constant.elements <= self._read
+
+    def _laid(self, constant: Constant, fmt: Format) -> Any:
+        array = self._array(constant)
+        return relax.const(fmt.lay(array), str(array.dtype))
+
+    def _any(self, constant: Constant, fmt: Format) -> Any:
+        """Of the type of the constant in ``fmt``."""
+        return relax.const(untouched([int(e) for e in fmt.physical_shape], constant.dtype), constant.dtype)
 
     def _number(self, constant: Constant) -> int | None:
         """That of the op that a constant is made by."""

@@ -41,11 +41,13 @@ def emit_module(
     *,
     as_tir: bool = False,
     bound: dict[Any, tuple[Graph, int]] | None = None,
+    read: int | None = None,
 ) -> Any:
     """``mod`` with the bindings of each region replaced by its steps; ``evaluate`` runs ops over constants.
 
     ``as_tir``: every op whose TIR is known as a ``call_tir`` of it, for a build; else as a Relax op where one says it.
-    ``bound`` is told of every variable that is bound: its region, and the store of the step that makes it.
+    ``bound`` is told of every variable that is bound: its region, and the store of the step that makes it. ``read``:
+    new constants of more elements than that are zeros; None where all are to be right.
     """
     result = mod.clone()
     funcs = _PrimFuncs(result, signatures, as_tir)
@@ -55,7 +57,9 @@ def emit_module(
     for name, own in by_function.items():
         funcs.prepare([s for _, s in own])
         global_var = result.get_global_var(name)
-        result.update_func(global_var, _rebuilt(result[global_var], own, signatures, funcs, evaluate, bound))
+        result.update_func(
+            global_var, _rebuilt(result[global_var], own, signatures, funcs, ConstantPool(evaluate, read), bound)
+        )
     return result
 
 
@@ -64,13 +68,12 @@ def _rebuilt(
     regions: Sequence[tuple[Graph, Steps]],
     signatures: Mapping[str, Signature],
     funcs: _PrimFuncs,
-    evaluate: Evaluate,
+    constants: ConstantPool,
     bound: dict[Any, tuple[Graph, int]] | None,
 ) -> Any:
     builder = relax.BlockBuilder()
     builder.begin_scope(list(function.params))
     blocks = list(function.body.blocks)
-    constants = ConstantPool(evaluate)
     constants.prepare(use.constant for _, steps in regions for use in steps.constants())
     for position in {graph.block for graph, _ in regions}:
         own = sorted((g.bindings, i) for i, (g, _) in enumerate(regions) if g.block == position)

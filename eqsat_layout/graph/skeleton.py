@@ -97,6 +97,12 @@ def read_tensors(path: Path, kinds: Iterable[Kind]) -> list[Any]:
         return tensors_on(memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)), kinds)
 
 
+def untouched(shape: Sequence[int], dtype: str) -> Any:
+    """A tensor of zeros that takes memory where it is written to only."""
+    size = _size(shape, dtype)
+    return _tensor_on(memoryview(mmap.mmap(-1, max(size, 1)))[:size], shape, dtype)
+
+
 def tensors_on(data: memoryview, kinds: Iterable[Kind]) -> list[Any]:
     """Tensors of such kinds on these bytes, one after the other at addresses for tensors; elsewhere they are copied."""
     tensors: list[Any] = []

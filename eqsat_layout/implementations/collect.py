@@ -14,6 +14,7 @@ from typing import Any
 import tvm
 from tvm import relax, tirx
 
+from eqsat_layout.cost.model import Roofline
 from eqsat_layout.errors import CandidateError, EqsatError, LayoutError, did_you_mean
 from eqsat_layout.graph.frozen import formats_of_layouts
 from eqsat_layout.graph.graph import Graph, Program, Signature
@@ -22,9 +23,10 @@ from eqsat_layout.graph.op_names import RELAX, relax_ops
 from eqsat_layout.graph.public_names import without_public_name
 from eqsat_layout.graph.relax_form import relax_type
 from eqsat_layout.graph.renaming import renamed
-from eqsat_layout.implementations.algorithms import alternatives_of
+from eqsat_layout.implementations.algorithms import Algorithm, algorithms_for, convolution_of
 from eqsat_layout.implementations.layouts import Candidate, is_plain_contraction
 from eqsat_layout.implementations.offers import Alternative, Implementer, Offers
+from eqsat_layout.implementations.worth import Worth, worth_of
 from eqsat_layout.maps import Format
 from eqsat_layout.tir.computation import Computation
 from eqsat_layout.tir.extents import extent_of
@@ -68,15 +70,18 @@ def make_offers(
     *,
     spoken_for: Iterable[str],
     only: Collection[str] | None = None,
+    prices: Roofline | None = None,
 ) -> Offers:
     """The offers for a program; the signatures that only graphs have are added to ``program.signatures``.
 
     ``spoken_for``: ops that the user's flow callbacks speak for; they keep to what these say. ``only``: the keys of the
-    ops to make offers for, by default all. Raises :class:`CandidateError` for a replacement of the user's that is none.
+    ops to make offers for, by default all. ``prices``: algorithms that take longer by these are left out.
+    Raises :class:`CandidateError` for a replacement of the user's that is none.
     """
     silent = set(spoken_for)
     layouts: dict[str, tuple[Candidate, ...]] = {}
     wanted: list[_Wanted] = []
+    slower: dict[str, Mapping[str, str]] = {}
     unused = dict.fromkeys(user or ())
     algorithms = target.algorithms()
     asked = {key: s for key, s in program.signatures.items() if only is None or key in only}
@@ -85,9 +90,10 @@ def make_offers(
             continue
         assert signature.computation is not None
         own = list(target.candidates(signature.computation))
-        if not signature.symbols:
-            for algorithm, module in alternatives_of(signature.computation, algorithms):
-                wanted.append(_Wanted(key, algorithm.name, module, algorithm.approx, growth=algorithm.growth))
+        graphs, worth = _by_algorithms(signature, own, algorithms, prices)
+        wanted += graphs
+        if worth.dropped:
+            slower[key] = worth.dropped
         name = next((name for name in (signature.name, signature.rule_name) if user is not None and name in user), None)
         if user is not None and name is not None:
             unused.pop(name, None)
@@ -120,7 +126,25 @@ def make_offers(
         _growth(read),
         target,
         target,
+        prices,
+        slower,
     )
+
+
+def _by_algorithms(
+    signature: Signature, candidates: Sequence[Candidate], algorithms: Sequence[Algorithm], prices: Roofline | None
+) -> tuple[list[_Wanted], Worth]:
+    """The graphs that compute the same as an op, of those algorithms that are worth it."""
+    is_known = signature.computation is not None and not signature.symbols and algorithms
+    conv = convolution_of(_known(signature.computation)) if is_known else None
+    if conv is None:
+        return [], Worth((), {})
+    worth = Worth(algorithms_for(conv, algorithms), {})
+    if prices is not None and worth.kept:
+        worth = worth_of(signature, conv, candidates, worth.kept, prices)
+    built = ((algorithm, algorithm.build(conv)) for algorithm in worth.kept)
+    key = signature.key
+    return [_Wanted(key, a.name, module, a.approx, growth=a.growth) for a, module in built if module is not None], worth
 
 
 def _layouts_of(keys: Iterable[str], program: Program, target: Implementer) -> dict[str, tuple[Candidate, ...]]:

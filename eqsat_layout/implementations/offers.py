@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from eqsat_layout.cost.model import Roofline
 from eqsat_layout.graph.constants import GROWTH
 from eqsat_layout.graph.graph import Graph
 from eqsat_layout.implementations.algorithms import Algorithm
@@ -56,7 +57,8 @@ class Offers:
     own to offer) or "forward" only (they follow one): a graph takes its layouts from its dominant ops, and stays small.
     ``growth``: how many times the elements of its constants an op that only graphs have may make of them when it is
     folded. ``placement``: in which memories the target's kernels read and write. ``implementer``: who is asked for the
-    offers of ops that rules make; None where nothing is offered.
+    offers of ops that rules make; None where nothing is offered. ``prices``: what tells which algorithms can't pay;
+    None where all are offered. ``slower``: those that can't, by op and name, with the reason.
     """
 
     layouts: Mapping[str, tuple[Candidate, ...]] = field(default_factory=dict)
@@ -67,6 +69,8 @@ class Offers:
     growth: Mapping[str, float] = field(default_factory=dict)
     placement: Placement = FLAT
     implementer: Implementer | None = None
+    prices: Roofline | None = None
+    slower: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def joined(self, more: Offers) -> Offers:
         """These and those for other ops."""
@@ -78,4 +82,5 @@ class Offers:
             one_way={**self.one_way, **more.one_way},
             free=self.free | more.free,
             growth={**self.growth, **more.growth},
+            slower={**self.slower, **more.slower},
         )

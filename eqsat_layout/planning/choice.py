@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 from eqsat_layout.extract.region import Region
 from eqsat_layout.graph.emit import emit_module
@@ -19,6 +19,9 @@ from eqsat_layout.passes.marks import marked
 from eqsat_layout.planning.built import Built, Marked
 from eqsat_layout.planning.search import Search
 from eqsat_layout.system.tvm_lock import one_at_a_time
+
+_READ: Final = 4096
+"""Elements of the largest constants that decide what becomes one kernel: numbers, and matrices with zeros."""
 
 
 @dataclass(frozen=True)
@@ -70,17 +73,17 @@ class Choice:
             if node.var is not None
         }
         stores: dict[Any, tuple[Graph, int]] = {}
-        emitted, marks = marked(self._emitted(as_tir=True, bound=stores))
+        emitted, marks = marked(self._emitted(as_tir=True, bound=stores, read=_READ))
         known = nodes | stores
         return self._placed(emitted), {mark: known[var] for mark, var in marks.items() if var in known}
 
     @one_at_a_time
-    def _emitted(self, as_tir: bool, bound: dict[Any, tuple[Graph, int]] | None = None) -> Any:
+    def _emitted(self, as_tir: bool, bound: dict[Any, tuple[Graph, int]] | None = None, read: int | None = None) -> Any:
         if not self.taken:
             return self.mod
         steps = [(region.graph, region.steps) for region in self.taken]
         signatures = self.search.program.signatures
-        return emit_module(self.snapshot, steps, signatures, evaluate, as_tir=as_tir, bound=bound)
+        return emit_module(self.snapshot, steps, signatures, evaluate, as_tir=as_tir, bound=bound, read=read)
 
     @one_at_a_time
     def _placed(self, mod: Any) -> Any:

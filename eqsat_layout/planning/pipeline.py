@@ -137,7 +137,7 @@ def _kept(region: Region) -> Region:
 def machine_costs(program: Program, target: Target) -> CostModel:
     """The target's costs with what was measured on the machine, if anything was."""
     known = Database().read()
-    program.notes += known.notes
+    program.notes += [note for note in known.notes if note not in program.notes]
     return target.costs(known, program.signatures.values())
 
 

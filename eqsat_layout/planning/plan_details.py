@@ -191,20 +191,25 @@ class PlanDetails:
         if conv is None:
             return
         offered = {alternative.name.partition("@")[0] for alternative in offers.graphs.get(signature.key, ())}
+        slower = offers.slower.get(signature.key, {})
         theirs = {algorithm.name for algorithm in self.search.target.algorithms()}
         for algorithm in ALGORITHMS:
             if algorithm.name in offered or algorithm.grouped != (conv.groups > 1):
                 continue
-            reason = algorithm.why_not(conv) or (
-                "it is frozen to other layouts"
-                if signature.frozen is not None
-                else "the target, or approx=False, leaves it out"
-                if algorithm.name not in theirs
-                else AT_RUN_TIME
-                if signature.symbols
-                else "no candidates were asked for"
-                if not offers.graphs
-                else "its graph was not understood"
+            reason = (
+                algorithm.why_not(conv)
+                or slower.get(algorithm.name)
+                or (
+                    "it is frozen to other layouts"
+                    if signature.frozen is not None
+                    else "the target, or approx=False, leaves it out"
+                    if algorithm.name not in theirs
+                    else AT_RUN_TIME
+                    if signature.symbols
+                    else "no candidates were asked for"
+                    if not offers.graphs
+                    else "its graph was not understood"
+                )
             )
             yield Refusal(signature.name, "", None, reason, algorithm.name)
 

@@ -35,7 +35,11 @@ class PlanSpace:
         notes = Notes()
         with collector_paused():
             search = search_of(
-                prepared(mod, target, notes=notes), target, options, lambda _: target.modelled(Snapshot())
+                prepared(mod, target, notes=notes),
+                target,
+                options,
+                lambda _: target.modelled(Snapshot()),
+                all_algorithms=True,
             )
             self._regions = [region.saturated for region in plan_regions(search)]
         self._search = search

@@ -17,7 +17,7 @@ from tvm import relax
 from eqsat_layout.cost.assumed import AssumedSizes
 from eqsat_layout.cost.checked import checked_cost_model
 from eqsat_layout.cost.copies import COPY, FewestCopies
-from eqsat_layout.cost.model import CostModel
+from eqsat_layout.cost.model import CostModel, Roofline
 from eqsat_layout.egraph.flows import Spokesman, flow_callbacks, user_flows
 from eqsat_layout.egraph.limits import Limits
 from eqsat_layout.egraph.making import Builder
@@ -84,10 +84,13 @@ def search_of(
     options: Options,
     costs_of: Callable[[Program], CostModel],
     left_out: frozenset[Command] = frozenset(),
+    *,
+    all_algorithms: bool = False,
 ) -> Search:
     """What ``options`` ask for, ``mod`` imported, without the rules ``left_out``.
 
-    ``mod`` is a checked module; ``costs_of`` gives the costs where the user has no model.
+    ``mod`` is a checked module; ``costs_of`` gives the costs where the user has no model. ``all_algorithms``: those too
+    that can't pay by these costs, where nothing is measured yet.
     Raises :class:`~eqsat_layout.errors.EqsatError` for a malformed module, rule file, layout, flow or candidate,
     ``TypeError`` for an option that is none.
     """
@@ -110,8 +113,12 @@ def search_of(
     program.notes += [f"{path}: there is no rule in it" for path in empty if not left_out]
     program.notes += [*lint_notes(commands), *spoken.notes, *unmet_desires(desired, program)]
     with clock.stage("candidates"):
-        offers = _offers(program, target, options, spoken.by_key)
         costs = costs_of(program) if own_model is None else checked_cost_model(own_model)
+        offers_all = all_algorithms or own_model is not None or objective in _SAID
+        prices = costs if isinstance(costs, Roofline) and not offers_all else None
+        offers = _offers(program, target, options, spoken.by_key, prices)
+        if own_model is None and prices is None:
+            costs = costs_of(program)  # which may know the ops of algorithms, too
         if objective in _SAID:
             costs = target.traffic(costs) if objective == TRAFFIC else FewestCopies(costs)
             program.notes.append(_SAID[objective])
@@ -208,12 +215,14 @@ def _saturated(graph: Graph, search: Search) -> Saturated:
             raise RuleError("; ".join([*slips, str(error)])) if slips else error from error.__cause__
 
 
-def _offers(program: Program, target: Target, options: Options, spoken_for: Iterable[str]) -> Offers:
+def _offers(
+    program: Program, target: Target, options: Options, spoken_for: Iterable[str], prices: Roofline | None
+) -> Offers:
     candidates = options.get("candidates", True)
     if candidates is False:
         return Offers(placement=target)
     own = None if candidates is True else check_user_candidates(candidates)
-    return make_offers(program, target, own, spoken_for=spoken_for)
+    return make_offers(program, target, own, spoken_for=spoken_for, prices=prices)
 
 
 def _check_memories(program: Program, target: Target) -> None:

@@ -14,6 +14,7 @@ from functools import lru_cache
 from itertools import combinations
 
 import numpy as np
+import numpy.typing as npt
 
 from eqsat_layout.extract.solver.options import (
     KnownOptions,
@@ -24,6 +25,8 @@ from eqsat_layout.extract.solver.options import (
     ways_to_make,
 )
 from eqsat_layout.extract.solver.problem import ConversionMatrix
+
+Costs = npt.NDArray[np.float64]
 
 COMBINATIONS = 20_000
 """Ways to supply one demand that are looked at; beyond them the answer is only a bound (see `Transitions.exact`)."""
@@ -57,7 +60,8 @@ class ReducedClass:
     regions: tuple[tuple[int, int], ...]
     _transitions: dict[int, Transitions] = field(default_factory=dict)
     _repairs: dict[tuple[int, int, int, bool], float] = field(default_factory=dict)
-    _conversions: dict[tuple[tuple[int, ...], int], float] = field(default_factory=dict)
+    _conversions: dict[tuple[int, int], Costs] = field(default_factory=dict)
+    _from_sets: dict[int, Costs] = field(default_factory=dict)
     _as_cheap: dict[tuple[int, int], bool] = field(default_factory=dict)
     placed: dict[tuple[int, ...], dict[int, tuple[Option, ...]]] = field(default_factory=dict)
     _table: NodeTable | None = None
@@ -239,19 +243,30 @@ class ReducedClass:
             return self._from_nothing(missing)
         if most > EXACT_SUPPLIERS:
             return min(self._loose(missing, lacks), self._from_nothing(missing))
-        worst = -math.inf
-        for count in range(1, most + 1):
-            for made in combinations(makeable, count):
-                if self._converting(made, lacks) < math.inf:
-                    worst = max(worst, self._converting(made, missing) - self._converting(made, saved))
+        supplying = np.isfinite(self._converting(most, lacks))
+        more = self._converting(most, missing)[supplying] - self._converting(most, saved)[supplying]
+        worst = float(more.max()) if more.size else -math.inf
         return min(worst, self._from_nothing(missing)) if worst > 0 else worst
 
-    def _converting(self, made: tuple[int, ...], demand: int) -> float:
-        """The cost of :meth:`covered`: demands differ in few of the parts that are asked for here."""
-        found = self._conversions.get((made, demand))
+    def _converting(self, most: int, demand: int) -> Costs:
+        """The costs of :meth:`covered` from each set of so many makeable stores and fewer. Demands differ in few of the
+        parts that are asked for here."""
+        found = self._conversions.get((most, demand))
         if found is None:
-            found = self._conversions[made, demand] = self.covered(made, demand)[0]
+            found = self._conversions[most, demand] = self._added_up(most, demand)
         return found
+
+    def _added_up(self, most: int, demand: int) -> Costs:
+        nearest = self._from_sets.get(most)
+        if nearest is None:
+            sets = [[*made] for count in range(1, most + 1) for made in combinations(self.makeable, count)]
+            steps = np.array(self.convert, dtype=float).reshape(self.size, self.size)
+            nearest = np.array([steps[made].min(axis=0) for made in sets]).reshape(-1, self.size)
+            self._from_sets[most] = nearest
+        total = np.zeros(len(nearest))
+        for s in _bits(demand & ~(1 << self.size)):
+            total += nearest[:, s]  # one by one, as costs are added elsewhere
+        return total
 
     def _loose(self, missing: int, lacks: int) -> float:
         """Each missing store on its own: some m supplies q of ``lacks``; take the best q and the worst such m."""

@@ -14,8 +14,8 @@ from eqsat_layout.graph.constants import GROWTH
 from eqsat_layout.implementations.algorithms.col2im import col2im, why_not_col2im
 from eqsat_layout.implementations.algorithms.convolution import Convolution, convolution_of
 from eqsat_layout.implementations.algorithms.groups import grouped, merged, why_not_grouped, why_not_merged
-from eqsat_layout.implementations.algorithms.im2col import im2col, why_not_im2col
-from eqsat_layout.implementations.algorithms.subsampled import subsampled, why_not_subsampled
+from eqsat_layout.implementations.algorithms.im2col import im2col, im2col_work, why_not_im2col
+from eqsat_layout.implementations.algorithms.subsampled import subsampled, subsampled_work, why_not_subsampled
 from eqsat_layout.implementations.algorithms.taps import taps_apart, why_not_taps_apart
 from eqsat_layout.implementations.algorithms.transposed import (
     transposed,
@@ -24,8 +24,8 @@ from eqsat_layout.implementations.algorithms.transposed import (
     why_not_transposed,
 )
 from eqsat_layout.implementations.algorithms.upright import upright, why_not_upright
-from eqsat_layout.implementations.algorithms.winograd import why_not_winograd, winograd, winograd_growth
-from eqsat_layout.tir.computation import Computation
+from eqsat_layout.implementations.algorithms.winograd import why_not_winograd, winograd, winograd_growth, winograd_work
+from eqsat_layout.implementations.algorithms.work import Work
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Algorithm:
     ``growth``: how many times the elements of its constants an op over constants may give for it to be folded: four for
     the weights of Winograd's F(4, 3), which are worth it. ``grouped``: it is for convolutions in groups, else for
     those of one. ``widens``: also where factors have fewer bits than sums. ``reason``: why ``build`` gives nothing,
-    None where it gives something.
+    None where it gives something. ``work``: what it can't do without; None where that is not known.
     """
 
     name: str
@@ -46,11 +46,7 @@ class Algorithm:
     grouped: bool = False
     widens: bool = False
     reason: Callable[[Convolution], str | None] = lambda _: None
-
-    def of(self, conv: Convolution) -> Any:
-        """The module; ``None`` where it does not apply."""
-        applies = self.grouped == (conv.groups > 1) and (self.widens or not conv.is_widened)
-        return self.build(conv) if applies else None
+    work: Callable[[Convolution], Work] | None = None
 
     def why_not(self, conv: Convolution) -> str | None:
         """Why it does not apply, in words; None where it does."""
@@ -80,6 +76,7 @@ def _winograd(tile: int, window: int) -> Algorithm:
         lambda conv: winograd(conv, tile, window),
         winograd_growth(tile, window),
         reason=lambda conv: why_not_winograd(conv, tile, window),
+        work=lambda conv: winograd_work(conv, tile, window),
     )
 
 
@@ -90,8 +87,8 @@ ALGORITHMS: Final = (
     _winograd(3, 4),
     _winograd(2, 5),
     _winograd(2, 7),
-    Algorithm("im2col", False, im2col, reason=why_not_im2col),
-    Algorithm("subsampled", False, subsampled, widens=True, reason=why_not_subsampled),
+    Algorithm("im2col", False, im2col, reason=why_not_im2col, work=im2col_work),
+    Algorithm("subsampled", False, subsampled, widens=True, reason=why_not_subsampled, work=subsampled_work),
     Algorithm("upright", False, upright, widens=True, reason=why_not_upright),
     Algorithm("transposed", True, transposed, widens=True, reason=why_not_transposed),
     Algorithm("transposed in planes", True, transposed_in_planes, widens=True, reason=why_not_in_planes),
@@ -103,13 +100,9 @@ ALGORITHMS: Final = (
 )
 
 
-def alternatives_of(computation: Computation, algorithms: Sequence[Algorithm]) -> list[tuple[Algorithm, Any]]:
-    """The algorithms that compute the same, each with its module; none for most ops."""
-    conv = convolution_of(computation) if algorithms else None
-    if conv is None:
-        return []
-    built = [(algorithm, algorithm.of(conv)) for algorithm in algorithms]
-    return [(algorithm, module) for algorithm, module in built if module is not None]
+def algorithms_for(conv: Convolution, algorithms: Sequence[Algorithm]) -> list[Algorithm]:
+    """Those that compute the same."""
+    return [algorithm for algorithm in algorithms if algorithm.why_not(conv) is None]
 
 
-__all__ = ["ALGORITHMS", "Algorithm", "Convolution", "alternatives_of", "convolution_of"]
+__all__ = ["ALGORITHMS", "Algorithm", "Convolution", "algorithms_for", "convolution_of"]

@@ -14,6 +14,7 @@ from tvm import relax, te
 
 from eqsat_layout.implementations.algorithms.convolution import STRETCHED, Convolution
 from eqsat_layout.implementations.algorithms.graphs import in_result_order, met, module_of, ordered_by, padded
+from eqsat_layout.implementations.algorithms.work import Work, own_flops, own_weights
 
 
 def im2col(conv: Convolution) -> tvm.IRModule | None:
@@ -33,6 +34,12 @@ def im2col(conv: Convolution) -> tvm.IRModule | None:
         return in_result_order(spread, conv)
 
     return module_of(conv, compute)
+
+
+def im2col_work(conv: Convolution) -> Work:
+    """The same products, and the copy."""
+    depth = conv.channels[0] * math.prod(conv.windows)
+    return Work(own_flops(conv), conv.batch * math.prod(conv.out_size) * depth, own_weights(conv))
 
 
 def why_not_im2col(conv: Convolution) -> str | None:

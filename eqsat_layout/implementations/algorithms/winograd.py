@@ -21,6 +21,7 @@ from tvm import relax, te
 
 from eqsat_layout.implementations.algorithms.convolution import STRETCHED, Convolution
 from eqsat_layout.implementations.algorithms.graphs import module_of, ordered_by, padded
+from eqsat_layout.implementations.algorithms.work import Work
 
 Matrix = npt.NDArray[np.float32]
 
@@ -80,6 +81,20 @@ def transformed_axes(conv: Convolution) -> tuple[int, ...]:
     long = [axis for axis, size in enumerate(conv.windows) if size > 1][-2:]
     others = [axis for axis in reversed(range(len(conv.windows))) if axis not in long]
     return tuple(sorted([*long, *others[: min(2, len(conv.windows)) - len(long)]]))
+
+
+def winograd_work(conv: Convolution, tile: int, window: int) -> Work:
+    """A product of matrices for each point, whose operand and result lie in memory."""
+    axes = transformed_axes(conv)
+    longer = [axis for axis in axes if conv.windows[axis] > 1]
+    points = math.prod(tile + window - 1 for _ in longer)
+    others = [axis for axis in range(len(conv.windows)) if axis not in axes]
+    tiles = conv.batch * math.prod(-(-conv.out_size[axis] // (tile if axis in longer else 1)) for axis in axes)
+    places = tiles * math.prod(conv.out_size[axis] for axis in others)
+    taps = math.prod(conv.windows[axis] for axis in others)
+    channels, outputs = conv.channels
+    flops = 2.0 * points * places * channels * outputs * taps
+    return Work(flops, points * places * (channels + outputs), points * channels * outputs * taps)
 
 
 def winograd_growth(tile: int, window: int) -> float:

@@ -1,0 +1,77 @@
+"""Algorithms that can't pay, left out before their graphs are built: most of planning would be about them.
+
+In: an op, the layouts that it may have, algorithms that apply to it, and prices. Out: those that may be the fastest,
+and why the others are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from eqsat_layout.cost.model import Roofline
+from eqsat_layout.graph.graph import Signature
+from eqsat_layout.implementations.algorithms import Algorithm, Convolution
+from eqsat_layout.implementations.algorithms.work import Work, own_flops
+from eqsat_layout.implementations.layouts import Candidate
+from eqsat_layout.maps import Format, element_bits
+
+_REAL: Final = 1.3
+"""How many times as long as it has to an algorithm takes at most: its products are as good as any, and its passes over
+data, which are less, are by one vector instruction in three."""
+
+_PRICED: Final = 32
+"""Bits of the numbers whose arithmetic a roofline has a price for."""
+
+
+@dataclass(frozen=True)
+class Worth:
+    """``kept``: in the order given. ``dropped``: by name, why."""
+
+    kept: Sequence[Algorithm]
+    dropped: Mapping[str, str]
+
+
+def worth_of(
+    signature: Signature,
+    conv: Convolution,
+    candidates: Iterable[Candidate],
+    algorithms: Sequence[Algorithm],
+    prices: Roofline,
+) -> Worth:
+    """Dropped is what takes longer than the op itself does even if its kernels run at full speed, and than another
+    algorithm does that runs well below it. One whose work is not known is kept."""
+    if element_bits(conv.dtype) != _PRICED:
+        return Worth(algorithms, {})
+    own = min(_seconds(signature, candidates, prices))
+    rate = max(prices.flops, own_flops(conv) / own)
+    least = {a.name: _least(a.work(conv), rate, prices) for a in algorithms if a.work is not None}
+    best = min(least, key=lambda name: least[name], default="")
+    dropped: dict[str, str] = {}
+    for name, seconds in least.items():
+        if seconds >= own:
+            dropped[name] = f"it takes {_told(seconds)} or more, and the op as it is {_told(own)}"
+        elif seconds > _REAL * least[best]:
+            dropped[name] = f"it takes {_told(seconds)} or more, and {best} {_told(_REAL * least[best])} or less"
+    return Worth([a for a in algorithms if a.name not in dropped], dropped)
+
+
+def _seconds(signature: Signature, candidates: Iterable[Candidate], prices: Roofline) -> Iterable[float]:
+    """Of the op as it is written, and in each of its layouts."""
+    operands, results = (
+        [None if ty is None else Format.row_major(ty.shape) for ty in types]
+        for types in (signature.operands, signature.results)
+    )
+    yield prices.run(signature, operands, results)
+    for candidate in candidates:
+        yield prices.run(signature, candidate.flow.operands, candidate.flow.results)
+
+
+def _least(work: Work, rate: float, prices: Roofline) -> float:
+    per_element = _PRICED / 8 / prices.bandwidth
+    return work.between * per_element + max(work.flops / rate, work.weights * prices.weights * per_element)
+
+
+def _told(seconds: float) -> str:
+    return f"{seconds * 1e6:.3g} us"
