@@ -151,8 +151,9 @@ class ConstantPool:
     def prepare(self, constants: Iterable[Constant]) -> None:
         """Runs the ops that the constants are made by: those together whose operands are there."""
         waiting: dict[int, Applied] = {}
-        self._number_all(constants)
-        for one in _in_order(c for c in constants if self._is_read(c)):
+        asked = list(constants)
+        self._number_all(asked)
+        for one in _in_order(constant for constant in asked if self._is_read(constant)):
             _, number = self._applied[id(one)]
             if number not in self._results:
                 waiting[number] = one

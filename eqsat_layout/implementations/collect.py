@@ -142,7 +142,7 @@ def _by_algorithms(
     worth = Worth(algorithms_for(conv, algorithms), {})
     if prices is not None and worth.kept:
         worth = worth_of(signature, conv, candidates, worth.kept, prices)
-    built = ((algorithm, algorithm.build(conv)) for algorithm in worth.kept)
+    built = ((algorithm, algorithm.of(conv)) for algorithm in worth.kept)
     key = signature.key
     return [_Wanted(key, a.name, module, a.approx, growth=a.growth) for a, module in built if module is not None], worth
 

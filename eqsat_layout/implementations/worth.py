@@ -6,16 +6,16 @@ and why the others are not.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from eqsat_layout.cost.model import Roofline
-from eqsat_layout.graph.graph import Signature
+from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.implementations.algorithms import Algorithm, Convolution
 from eqsat_layout.implementations.algorithms.work import Work, own_flops
 from eqsat_layout.implementations.layouts import Candidate
-from eqsat_layout.maps import Format, element_bits
+from eqsat_layout.maps import Format, Formats, element_bits
 
 _REAL: Final = 1.3
 """How many times as long as it has to an algorithm takes at most: its products are as good as any, and its passes over
@@ -40,11 +40,12 @@ def worth_of(
     algorithms: Sequence[Algorithm],
     prices: Roofline,
 ) -> Worth:
-    """Dropped is what takes longer than the op itself does even if its kernels run at full speed, and than another
-    algorithm does that runs well below it. One whose work is not known is kept."""
+    """Dropped is what takes longer, even if its kernels run at full speed, than the op itself does in the best of its
+    layouts, and than another algorithm does that runs well below full speed. One whose work is not known is kept. A
+    plan without what is dropped costs more by a copy of the op's data at most, where that lies in another layout."""
     if element_bits(conv.dtype) != _PRICED:
         return Worth(algorithms, {})
-    own = min(_seconds(signature, candidates, prices))
+    own = min(prices.run(signature, *formats) for formats in _layouts(signature, candidates))
     rate = max(prices.flops, own_flops(conv) / own)
     least = {a.name: _least(a.work(conv), rate, prices) for a in algorithms if a.work is not None}
     best = min(least, key=lambda name: least[name], default="")
@@ -57,15 +58,15 @@ def worth_of(
     return Worth([a for a in algorithms if a.name not in dropped], dropped)
 
 
-def _seconds(signature: Signature, candidates: Iterable[Candidate], prices: Roofline) -> Iterable[float]:
-    """Of the op as it is written, and in each of its layouts."""
-    operands, results = (
-        [None if ty is None else Format.row_major(ty.shape) for ty in types]
-        for types in (signature.operands, signature.results)
-    )
-    yield prices.run(signature, operands, results)
+def _layouts(signature: Signature, candidates: Iterable[Candidate]) -> Iterator[tuple[Formats, Formats]]:
+    """Of operands and results: as it is written, and in each of its layouts."""
+    yield tuple(map(_row_major, signature.operands)), tuple(map(_row_major, signature.results))
     for candidate in candidates:
-        yield prices.run(signature, candidate.flow.operands, candidate.flow.results)
+        yield candidate.flow.operands, candidate.flow.results
+
+
+def _row_major(ty: TensorType | None) -> Format | None:
+    return None if ty is None else Format.row_major(ty.shape)
 
 
 def _least(work: Work, rate: float, prices: Roofline) -> float:

@@ -15,7 +15,7 @@ from eqsat_layout.implementations.algorithms.col2im import col2im, why_not_col2i
 from eqsat_layout.implementations.algorithms.convolution import Convolution, convolution_of
 from eqsat_layout.implementations.algorithms.groups import grouped, merged, why_not_grouped, why_not_merged
 from eqsat_layout.implementations.algorithms.im2col import im2col, im2col_work, why_not_im2col
-from eqsat_layout.implementations.algorithms.subsampled import subsampled, subsampled_work, why_not_subsampled
+from eqsat_layout.implementations.algorithms.subsampled import subsampled, why_not_subsampled
 from eqsat_layout.implementations.algorithms.taps import taps_apart, why_not_taps_apart
 from eqsat_layout.implementations.algorithms.transposed import (
     transposed,
@@ -47,6 +47,11 @@ class Algorithm:
     widens: bool = False
     reason: Callable[[Convolution], str | None] = lambda _: None
     work: Callable[[Convolution], Work] | None = None
+
+    def of(self, conv: Convolution) -> Any:
+        """The module; ``None`` where it does not apply."""
+        applies = self.grouped == (conv.groups > 1) and (self.widens or not conv.is_widened)
+        return self.build(conv) if applies else None
 
     def why_not(self, conv: Convolution) -> str | None:
         """Why it does not apply, in words; None where it does."""
@@ -88,7 +93,7 @@ ALGORITHMS: Final = (
     _winograd(2, 5),
     _winograd(2, 7),
     Algorithm("im2col", False, im2col, reason=why_not_im2col, work=im2col_work),
-    Algorithm("subsampled", False, subsampled, widens=True, reason=why_not_subsampled, work=subsampled_work),
+    Algorithm("subsampled", False, subsampled, widens=True, reason=why_not_subsampled),
     Algorithm("upright", False, upright, widens=True, reason=why_not_upright),
     Algorithm("transposed", True, transposed, widens=True, reason=why_not_transposed),
     Algorithm("transposed in planes", True, transposed_in_planes, widens=True, reason=why_not_in_planes),

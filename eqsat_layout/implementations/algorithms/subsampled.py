@@ -7,7 +7,6 @@ product where no axis has a window. The same products are added up in the same o
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -17,7 +16,6 @@ from tvm import relax
 
 from eqsat_layout.implementations.algorithms.convolution import STRETCHED, Axes, Convolution
 from eqsat_layout.implementations.algorithms.graphs import convolved, module_of
-from eqsat_layout.implementations.algorithms.work import Work, own_flops, own_weights
 
 
 def subsampled(conv: Convolution) -> tvm.IRModule | None:
@@ -25,7 +23,8 @@ def subsampled(conv: Convolution) -> tvm.IRModule | None:
     if why_not_subsampled(conv) is not None:
         return None
     sliced = _sliced_axes(conv)
-    read = tuple(made if axis in sliced else own for axis, (made, own) in enumerate(_sizes(conv)))
+    sizes = enumerate(zip(conv.out_size, conv.size, strict=True))
+    read = tuple(made if axis in sliced else own for axis, (made, own) in sizes)
     strides = tuple(1 if axis in sliced else stride for axis, stride in enumerate(conv.strides))
     rest = replace(conv, size=read, strides=strides)
 
@@ -41,23 +40,11 @@ def subsampled(conv: Convolution) -> tvm.IRModule | None:
     return module_of(conv, compute)
 
 
-def subsampled_work(conv: Convolution) -> Work:
-    """The same products, and the copy."""
-    sliced = _sliced_axes(conv)
-    read = math.prod(out if axis in sliced else size for axis, (out, size) in enumerate(_sizes(conv)))
-    return Work(own_flops(conv), conv.batch * conv.channels[0] * read, own_weights(conv))
-
-
 def why_not_subsampled(conv: Convolution) -> str | None:
     """Why it has none; None where it has."""
     if conv.is_stretched:
         return STRETCHED
     return None if _sliced_axes(conv) else "it has no axis with a stride and without a window"
-
-
-def _sizes(conv: Convolution) -> list[tuple[int, int]]:
-    """Of the result and of the data, by axis."""
-    return list(zip(conv.out_size, conv.size, strict=True))
 
 
 def _sliced_axes(conv: Convolution) -> Axes:

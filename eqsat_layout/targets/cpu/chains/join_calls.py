@@ -30,6 +30,7 @@ from eqsat_layout.passes.wide_floats import wide_floats
 from eqsat_layout.targets.cpu.amx.selection import SplitProduct, split_product
 from eqsat_layout.targets.cpu.chains.best_cuts import BestCuts
 from eqsat_layout.targets.cpu.chains.cut_choices import fastest_cut, may_be_cut
+from eqsat_layout.targets.cpu.chains.known_windows import KnownWindows, known_windows
 from eqsat_layout.targets.cpu.chains.move_pads import may_move_pads, pads_first
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.chain import Chain, chain_of
@@ -58,8 +59,8 @@ def join_chains(
     A fault in a kernel is one of ``notes`` (strict: raised), and its calls are joined with no others. ``kept``: told of
     a callee as soon as it is known that it stays.
     """
-    builder = relax.BlockBuilder(mod)
-    joiner = _CallJoiner(mod, machine, ChainModel(machine), builder, Notes() if notes is None else notes, kept)
+    builder, known = relax.BlockBuilder(mod), known_windows(machine)
+    joiner = _CallJoiner(mod, machine, ChainModel(machine), builder, Notes() if notes is None else notes, kept, known)
     return with_calls(mod, builder, joiner.joined)
 
 
@@ -80,10 +81,10 @@ class _CallJoiner:
     builder: Any
     notes: Notes
     kept: Callable[[Any], object]
-    _kernels: dict[Any, _Kernel | None] = field(default_factory=dict)
-    _gains: dict[Any, float | None] = field(default_factory=dict)
-    _padded: dict[Any, Chain | None] = field(default_factory=dict)
-    _made: dict[Any, Any] = field(default_factory=dict)
+    known: KnownWindows
+    _numbers: dict[Any, int] = field(default_factory=dict)
+    _added: dict[Any, Any] = field(default_factory=dict)
+    _faults: set[tuple[int, Any]] = field(default_factory=set)
 
     def joined(self, function: Any) -> dict[Any, Any]:
         """For each variable the call that defines it from now on; ``None``: it is not needed any more."""
@@ -97,7 +98,7 @@ class _CallJoiner:
             if joined is not None:
                 found |= {call.var: None for call in window[:-1]} | {window[-1].var: joined}
             elif len(window) > 1:
-                self._gains[window_key(window)] = None  # it can't be made: others of its parts may be
+                self.known.gains[self._key(window)] = None  # it can't be made: others of its parts may be
                 found |= self._joined(window, readers)
             else:
                 self.kept(window[0].callee)
@@ -117,7 +118,7 @@ class _CallJoiner:
         kernels = self._kernels_of(window)
         if len(kernels) < len(window):
             return 0.0
-        return self._once(self._gains, window_key(window), window, lambda: self._new_gain(window, kernels)) or 0.0
+        return self._once(self.known.gains, self._key(window), window, lambda: self._new_gain(window, kernels)) or 0.0
 
     def _new_gain(self, window: Sequence[KernelCall], kernels: Sequence[_Kernel]) -> float:
         alone = sum(kernel.nanoseconds for kernel in kernels)
@@ -147,7 +148,7 @@ class _CallJoiner:
 
     def _with_pads_first(self, window: Sequence[KernelCall]) -> Chain | None:
         """The chain of a window that pads what it has made; ``None`` where the pad can't be moved."""
-        return self._once(self._padded, window_key(window), window, lambda: self._new_with_pads_first(window))
+        return self._once(self.known.padded, self._key(window), window, lambda: self._new_with_pads_first(window))
 
     def _new_with_pads_first(self, window: Sequence[KernelCall]) -> Chain | None:
         last, places = self._kernel(window[-1]), inner_calls(window)[-1]
@@ -187,13 +188,31 @@ class _CallJoiner:
         self, found: dict[Any, T | None], key: Any, window: Sequence[KernelCall], make: Callable[[], T | None]
     ) -> T | None:
         """What is ``found`` by ``key``, made the first time; ``None`` where it is refused, or fails."""
+        if (id(found), key) in self._faults:
+            return None
         if key not in found:
             names = ", ".join(dict.fromkeys(str(call.callee.name_hint) for call in window))
-            found[key] = isolated(lambda: unless_refused(make), f"kernel {names} is not joined", self.notes)
+            said = len(self.notes)
+            result = isolated(lambda: unless_refused(make), f"kernel {names} is not joined", self.notes)
+            if len(self.notes) > said:  # who asks next is to be told, too
+                self._faults.add((id(found), key))
+                return result
+            found[key] = result
         return found[key]
 
+    def _key(self, window: Sequence[KernelCall]) -> Any:
+        callees, wiring = window_key(window)
+        return tuple(map(self._number, callees)), wiring
+
+    def _number(self, callee: Any) -> int:
+        found = self._numbers.get(callee)
+        if found is None:
+            found = self._numbers[callee] = self.known.number(self.mod[callee])
+        return found
+
     def _kernel(self, call: KernelCall) -> _Kernel | None:
-        return self._once(self._kernels, call.callee, [call], lambda: self._new_kernel(self.mod[call.callee]))
+        number = self._number(call.callee)
+        return self._once(self.known.kernels, number, [call], lambda: self._new_kernel(self.mod[call.callee]))
 
     def _new_kernel(self, function: Any) -> _Kernel | None:
         sch = simplified(new_schedule(function), self.machine)
@@ -213,8 +232,14 @@ class _CallJoiner:
     def _join(self, window: Sequence[KernelCall]) -> Any:
         """The call of one function that does what those of a window do; ``None`` if there is none that is faster."""
         kernels = self._kernels_of(window)
-        callee = self._once(self._made, window_key(window), window, lambda: self._new_joined(window, kernels))
-        return callee and relax.call_tir(callee, relax.Tuple(window_arguments(window)), window[-1].ty)
+        key = self._key(window)
+        function = self._once(self.known.made, key, window, lambda: self._new_joined(window, kernels))
+        if function is None:
+            return None
+        if key not in self._added:
+            name = "_".join(dict.fromkeys(call.callee.name_hint for call in window))
+            self._added[key] = self.builder.add_func(function, name)
+        return relax.call_tir(self._added[key], relax.Tuple(window_arguments(window)), window[-1].ty)
 
     def _new_joined(self, window: Sequence[KernelCall], kernels: Sequence[_Kernel]) -> Any:
         function = self._function(window)
@@ -223,8 +248,7 @@ class _CallJoiner:
         if scheduled is None:
             return None
         share = self._gain(window) / alone if math.isfinite(alone) else 0.0
-        name = "_".join(dict.fromkeys(call.callee.name_hint for call in window))
-        return self.builder.add_func(scheduled.with_attr(SAVED, share), name)
+        return scheduled.with_attr(SAVED, share)
 
 
 def _in_lines(calls: Sequence[KernelCall], readers: Mapping[Any, list[Any]]) -> list[KernelCall]:

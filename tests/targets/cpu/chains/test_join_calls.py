@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import tvm
+import tvm_ffi
 from effort import tries
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -393,3 +395,19 @@ def test_a_tile_whose_rows_no_vector_divides_takes_longer():
         return found / channels
 
     assert nanoseconds(54) > 1.05 * nanoseconds(64)
+
+
+def test_what_was_joined_once_is_known(monkeypatch):
+    """A plan that is compared as it is built, and then built, scheduled all its kernels three times."""
+
+    def body(emit, x, w, v):
+        return emit(back, emit(relu, emit(forth, x, w)), v)
+
+    shapes = (16, 56, 56, 16), (6, 6), (4, 6)
+    first = join_chains(module_of(body, *shapes), AVX2)
+    monkeypatch.setattr("eqsat_layout.targets.cpu.chains.join_calls.joined_primfunc", None)
+    monkeypatch.setattr("eqsat_layout.targets.cpu.chains.join_calls.new_schedule", None)
+    renamed = tvm.IRModule({name.name_hint: f for name, f in module_of(body, *shapes).functions.items()})
+    again = join_chains(renamed, AVX2, Notes(strict=True))
+    assert len(calls_of(first)) == 1
+    assert tvm_ffi.structural_equal(again, first)

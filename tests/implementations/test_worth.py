@@ -1,0 +1,98 @@
+"""Algorithms that can't pay are left out before their graphs are built; why is told, and no plan misses them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from conv_calls import called, recognised
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from programs import AVX2, constant, program
+from tvm.relax import op
+
+import eqsat_layout
+from eqsat_layout.graph.importer import import_module
+from eqsat_layout.implementations.algorithms import ALGORITHMS
+from eqsat_layout.planning import search
+from eqsat_layout.planning.plan_space import PlanSpace
+from eqsat_layout.targets.registry import target
+
+PRICED = {a.name: a for a in ALGORITHMS if a.work is not None}
+
+
+def convolution(channels: int, outputs: int, size: int, window: int, stride: int = 1) -> Any:
+    def body(builder: Any, x: Any) -> Any:
+        weights = constant(outputs, channels, window, window)
+        return builder.emit(op.nn.conv2d(x, weights, strides=stride, padding=window // 2))
+
+    return program(body, (1, channels, size, size))
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    st.integers(4, 9),
+    st.integers(4, 9),
+    st.tuples(st.integers(7, 13), st.integers(7, 13)),
+    st.sampled_from([(3, 3), (1, 3), (5, 5), (2, 2), (3, 1), (7, 7)]),
+    st.sampled_from([(1, 1), (2, 2), (1, 2)]),
+)
+@example(5, 6, (9, 10), (3, 3), (1, 1))
+@example(5, 6, (9, 10), (1, 3), (1, 1))
+@example(5, 6, (9, 10), (3, 3), (2, 2))
+def test_the_work_is_that_of_the_graph(
+    channels: int, outputs: int, size: tuple[int, int], window: tuple[int, int], strides: tuple[int, int]
+) -> None:
+    """Of its products, flops and what they read and write; nothing of the transforms is counted."""
+    call, _ = called(
+        (1, channels, *size), (outputs, channels, *window), strides=strides, padding=[w // 2 for w in window]
+    )
+    conv = recognised(call)
+    modules = {name: algorithm.of(conv) for name, algorithm in PRICED.items()}
+    assert modules["im2col"] is not None
+    for name, module in modules.items():
+        if module is None:
+            continue
+        work = PRICED[name].work(conv)  # type: ignore[misc]
+        (product,) = [
+            s for s in import_module(module).signatures.values() if s.name == "relax.matmul" or "product" in s.name
+        ]
+        assert product.computation is not None
+        assert product.computation.flops == work.flops
+        data, weights = (math.prod(ty.shape) for ty in product.operands if ty is not None)
+        written = sum(math.prod(ty.shape) for ty in product.results if ty is not None)
+        assert work.weights == weights
+        assert work.between == (data + written if name.startswith("winograd") else data)
+
+
+@pytest.mark.parametrize(("size", "window", "stride"), [(28, 3, 1), (28, 3, 2), (28, 1, 2), (14, 5, 1), (7, 3, 1)])
+def test_a_plan_costs_what_it_would_with_all_algorithms(
+    size: int, window: int, stride: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mod = convolution(64, 96, size, window, stride)
+    plan = eqsat_layout.plan(mod, AVX2)
+    every = search.make_offers
+    monkeypatch.setattr(search, "make_offers", lambda *args, prices, **more: every(*args, **more))
+    assert eqsat_layout.plan(mod, AVX2).cost == plan.cost
+
+
+def test_it_is_told_why_one_was_left_out() -> None:
+    refused = eqsat_layout.plan(convolution(64, 64, 28, 3), AVX2).why_not("conv2d")
+    reasons = {r.layout: r.reason for r in refused if r.index_map is None}
+    assert "us or more, and the op as it is" in reasons["im2col"]
+    assert "us or more, and winograd F(4,3)" in reasons["winograd F(2,3)"]
+
+
+def test_what_measuring_may_tell_otherwise_is_offered_to_it() -> None:
+    space = PlanSpace(convolution(64, 64, 28, 3), target(AVX2), {})
+    offered = {a.name.partition("@")[0] for graphs in space.offers.graphs.values() for a in graphs}
+    assert {"im2col", "winograd F(2,3)", "winograd F(4,3)"} <= offered
+
+
+@pytest.mark.parametrize("option", ["objective", "cost_model"])
+def test_who_asks_for_other_costs_gets_all(option: str) -> None:
+    """They may find dear what is fast."""
+    own = "traffic" if option == "objective" else target(AVX2).roofline()
+    plan = eqsat_layout.plan(convolution(64, 64, 28, 3), AVX2, **{option: own})
+    assert not {r.layout for r in plan.why_not("conv2d") if r.index_map is None} & {"im2col", "winograd F(2,3)"}
