@@ -11,7 +11,7 @@ import mmap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import tvm
@@ -30,16 +30,16 @@ class Skeleton:
 
     @staticmethod
     def of(mod: tvm.IRModule) -> Skeleton:
-        """``mod`` apart; it is not changed."""
-        tensors: list[Any] = []
+        """``mod`` apart; it is not changed. Equal tensors are one."""
+        tensors = SharedTensors()
 
         def numbered(constant: Any) -> Any:
             if not isinstance(constant.value, tvm.runtime.Tensor):
                 return constant
-            tensors.append(constant.value)
-            return tvm.ir.GenericConst(tvm.runtime.tensor(np.array(len(tensors) - 1)), constant.ty)
+            number = tensors.number(constant.value)
+            return tvm.ir.GenericConst(tvm.runtime.tensor(np.array(number)), constant.ty)
 
-        return Skeleton(_mapped(mod, numbered), tuple(tensors))
+        return Skeleton(_mapped(mod, numbered), tuple(tensors.kept))
 
     def whole(self) -> tvm.IRModule:
         """The module again."""
@@ -65,6 +65,36 @@ class Skeleton:
         normalised: tvm.IRModule = relax.transform.Normalize()(mod)
         return normalised
 
+
+class SharedTensors:
+    """Tensors without those that are equal to one before, bit for bit: steps that are written out read one weight."""
+
+    def __init__(self) -> None:
+        self.kept: list[Any] = []
+        self._numbers: dict[Any, int] = {}
+        self._alike: dict[Any, list[int]] = {}
+
+    def number(self, tensor: Any) -> int:
+        """Of ``tensor``, or of the one in ``kept`` that is equal to it."""
+        found = self._numbers.get(tensor)
+        if found is None:
+            found = self._numbers[tensor] = self._number(tensor)
+        return found
+
+    def _number(self, tensor: Any) -> int:
+        data = np.frombuffer(data_of(tensor), "uint8")
+        some = data[:: max(1, data.size // _LOOKED_AT)][:_LOOKED_AT].tobytes()
+        alike = self._alike.setdefault((kind_of(tensor), some), [])
+        for number in alike:
+            if np.array_equal(np.frombuffer(data_of(self.kept[number]), "uint8"), data):
+                return number
+        alike.append(len(self.kept))
+        self.kept.append(tensor)
+        return len(self.kept) - 1
+
+
+_LOOKED_AT: Final = 256
+"""Bytes of a tensor that tell whether it may be equal to another one."""
 
 Kind = tuple[tuple[int, ...], str]
 """Shape and dtype of a tensor."""

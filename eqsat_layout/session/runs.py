@@ -20,7 +20,7 @@ from eqsat_layout.session.thread_count import ThreadCount
 
 
 class Runs:
-    """A virtual machine for every run at a time, made when all others are busy.
+    """A virtual machine's function for every run at a time, made when all others are busy.
 
     Results are given away as they are where that is safe. A program without branches does the same every time, so that
     a result that has memory of its own in the second run, the results of the first still alive, has it in all runs.
@@ -45,12 +45,12 @@ class Runs:
     def raw(self, tensors: Sequence[Any]) -> list[Any]:
         """The same as TVM's tensors, which may be those that were given or constants of the program."""
         try:
-            machine = self._idle.pop()
+            run = self._idle.pop()
         except IndexError:
-            machine = self.new_machine()
+            run = self.new_machine()[self._entry]
         with self._threads:
-            results = list(_flat(machine[self._entry](*tensors)))
-        self._idle.append(machine)
+            results = list(_flat(run(*tensors)))
+        self._idle.append(run)
         return results
 
     def new_machine(self) -> Any:

@@ -7,7 +7,7 @@ that function with their data. TVM's own way is to copy the file into memory whe
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +17,7 @@ from tvm import relax
 from tvm.support import cc
 from tvm_ffi.libinfo import find_dlpack_include_path, find_include_path
 
-from eqsat_layout.graph.skeleton import data_of, kind_of
+from eqsat_layout.graph.skeleton import SharedTensors, data_of, kind_of
 from eqsat_layout.system.frames import ALIGNMENT, padding_after
 from eqsat_layout.tir.structural import structural_map
 
@@ -39,25 +39,26 @@ class MappedConstants:
     @staticmethod
     def of(lowered: tvm.IRModule) -> MappedConstants:
         """The constants of at least ``LEAST`` bytes, each once; ``lowered`` is not changed."""
-        kinds: dict[Any, Any] = {}
+        tensors = SharedTensors()
+        types: dict[int, Any] = {}
 
-        def is_large(constant: Any) -> bool:
+        def place(constant: Any) -> int | None:
             value = constant.value
             if not isinstance(value, tvm.runtime.Tensor) or len(data_of(value)) < LEAST:
-                return False
-            kinds.setdefault(value, constant.ty)
-            return True
+                return None
+            number = tensors.number(value)
+            types.setdefault(number, constant.ty)
+            return number
 
         reading = {
-            var: _Reading(func, is_large) for var, func in lowered.functions_items() if isinstance(func, relax.Function)
+            var: _Reading(func, place) for var, func in lowered.functions_items() if isinstance(func, relax.Function)
         }
-        places = {tensor: place for place, tensor in enumerate(kinds)}
-        array = relax.Var("constants", relax.TupleType(list(kinds.values())))
+        array = relax.Var("constants", relax.TupleType([types[number] for number in range(len(tensors.kept))]))
         functions = dict(lowered.functions_items()) | {
-            var: own.function(array, places) for var, own in reading.items() if own.variables
+            var: own.function(array) for var, own in reading.items() if own.variables
         }
         module = tvm.IRModule(functions, attrs=lowered.attrs, global_infos=lowered.global_infos)
-        return MappedConstants(module, tuple(kinds))
+        return MappedConstants(module, tuple(tensors.kept))
 
     def object_file(self, folder: Path) -> Path:
         """Made in ``folder`` by the C compiler, which finds the data there whatever the folder is called."""
@@ -75,23 +76,23 @@ class MappedConstants:
 class _Reading:
     """A function whose large constants are variables."""
 
-    def __init__(self, function: Any, is_large: Callable[[Any], bool]):
-        self.variables: dict[Any, Any] = {}
+    def __init__(self, function: Any, place: Callable[[Any], int | None]):
+        self.variables: dict[int, Any] = {}
+        """By the place of the constant."""
 
         def variable(constant: Any) -> Any:
-            if not is_large(constant):
-                return constant
-            return self.variables.setdefault(constant.value, relax.Var("constant", constant.ty))
+            number = place(constant)
+            return constant if number is None else self.variables.setdefault(number, relax.Var("constant", constant.ty))
 
         self._function = structural_map(function, (tvm.ir.GenericConst, variable))
 
-    def function(self, array: Any, places: Mapping[Any, int]) -> Any:
-        """It, which first asks for what it uses; ``places``: in the ``array``, by tensor."""
+    def function(self, array: Any) -> Any:
+        """It, which first asks for what it uses of the ``array``."""
         own = self._function
         asked = relax.Call(relax.ExternFunc(_FUNCTION), [], None, [array.ty])
         bindings = [relax.VarBinding(array, asked)]
-        for value, variable in self.variables.items():
-            bindings.append(relax.VarBinding(variable, relax.TupleGetItem(array, places[value])))
+        for number, variable in self.variables.items():
+            bindings.append(relax.VarBinding(variable, relax.TupleGetItem(array, number)))
         body = relax.SeqExpr([relax.BindingBlock(bindings), *own.body.blocks], own.body.body)
         return relax.Function(own.params, body, own.ret_ty, own.is_pure, own.attrs, own.span)
 

@@ -97,6 +97,20 @@ def test_a_constant_that_is_read_twice_is_in_the_file_once(tmp_path: Path) -> No
         np.testing.assert_array_equal(result, np.arange(1 << 20, dtype="int32"))
 
 
+def test_equal_constants_are_in_the_file_once(tmp_path: Path) -> None:
+    """A recurrent network of 24 steps, written out, had 24 copies of its weights, read from beyond the L2 cache."""
+    ones, twos = np.full(1 << 18, 1, "float32"), np.full(1 << 18, 2, "float32")
+    almost = ones.copy()
+    almost[-1] = np.nextafter(np.float32(1), np.float32(2))
+    values = [ones, ones.copy(), twos, almost, ones.reshape(512, 512), ones.view("int32").copy()]
+    session = opened(constants_of(*values), tmp_path / "equal.so")
+    size = (tmp_path / "equal.so").stat().st_size
+    assert size < 5.5 * ones.nbytes
+    for value, result in zip(values, session.run(None, ONES)[1:], strict=True):
+        assert result.dtype == value.dtype
+        np.testing.assert_array_equal(result, value)
+
+
 def test_tvm_runs_the_library_and_threads_ask_for_constants_at_once(tmp_path: Path) -> None:
     values = np.arange(LEAST, dtype="int32")
     eqsat_layout.Session(constants_of(values)).save(tmp_path / "plain.so")

@@ -17,6 +17,7 @@ from eqsat_layout.passes.fuse import fuse
 from eqsat_layout.passes.matrix_literals import with_literals
 from eqsat_layout.passes.rounding import ROUNDED
 from eqsat_layout.passes.scalar_literals import with_floats, with_integers
+from eqsat_layout.passes.unit_views import read_through_views
 from eqsat_layout.passes.wide_floats import in_single_precision
 from eqsat_layout.targets.cpu.build import Build
 from eqsat_layout.targets.cpu.chains.join_calls import join_chains
@@ -46,7 +47,7 @@ def join_calls(mod: tvm.IRModule, machine: CpuMachine, notes: Notes, build: Buil
 
     groups = fuse(with_integers(mod), notes, annotated=annotated, rounded=ROUNDED)
     grouped = with_literals(with_floats(in_single_precision(groups), 0 if machine.is_exact else LARGEST_POWER))
-    grouped = with_primfuncs(grouped, lambda _, func: maxima_of_bytes(func))
+    grouped = read_through_views(with_primfuncs(grouped, lambda _, func: maxima_of_bytes(func)))
     with nullcontext(_mute) if build is None else build.ahead(grouped, notes) as kept:
         joined = join_chains(grouped, machine, notes, kept)
     return concat_in_place(joined)

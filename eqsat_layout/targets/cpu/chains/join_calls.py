@@ -45,6 +45,8 @@ from eqsat_layout.targets.schedules.stages import Stage, new_schedule, stages_of
 T = TypeVar("T")
 
 _LONGEST = 8  # calls in one kernel: all windows of so many are compared
+_SHORT = 30_000.0  # nanoseconds of a window, as modelled, of which a call is a share
+_CALL = 350.0  # nanoseconds of one (measured on Zen 4: .35 to .5 us)
 _REMADE = 2.0  # times that windows make what is part of the pad they read, about: tiles share borders
 
 
@@ -135,7 +137,7 @@ class _CallJoiner:
                 return alone - min(times)
             if chain.is_regular and chain.passes == kernels[0].chain.passes:  # the others are epilogues
                 return max(0.0, alone - self.model.apart(chain))
-        return max(0.0, alone - self._in_rows(window, kernels))
+        return max(0.0, alone - self._in_rows(window, kernels)) or _calls_spared(kernels)
 
     def _in_rows(self, window: Sequence[KernelCall], kernels: Sequence[_Kernel]) -> float:
         """Nanoseconds row by row; infinite where they don't work in rows."""
@@ -245,10 +247,23 @@ class _CallJoiner:
         function = self._function(window)
         alone, passes = sum(kernel.nanoseconds for kernel in kernels), kernels[0].chain.passes
         scheduled = function and joined_primfunc(function, self.machine, passes=passes, nanoseconds=alone)
+        if scheduled is None and _calls_spared(kernels):
+            scheduled = function  # its stages one after another, each with a schedule of its own
         if scheduled is None:
             return None
         share = self._gain(window) / alone if math.isfinite(alone) else 0.0
         return scheduled.with_attr(SAVED, share)
+
+
+def _calls_spared(kernels: Sequence[_Kernel]) -> float:
+    """Nanoseconds that short kernels save in one function without sharing any loop: a step of a recurrent network, say,
+    whose gates read several parts of a product. What comes after the first is elementwise, so that nothing is computed
+    more often than it was."""
+    first, *others = (kernel.chain.stages for kernel in kernels)
+    is_made_once = any(stage.is_reduction for stage in first)
+    is_elementwise = not any(stage.is_reduction or stage.conditions for stages in others for stage in stages)
+    is_short = sum(kernel.nanoseconds for kernel in kernels) < _SHORT
+    return len(others) * _CALL if is_made_once and is_elementwise and is_short else 0.0
 
 
 def _in_lines(calls: Sequence[KernelCall], readers: Mapping[Any, list[Any]]) -> list[KernelCall]:
