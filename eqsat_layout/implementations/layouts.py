@@ -68,7 +68,7 @@ def layout_candidates(computation: Computation, blocking: Blocking) -> tuple[Can
         contraction = replace(contraction, word=blocking.word)
     offered: list[Candidate | None] = []
     for name, fmt, block in contraction.result_formats(blocking):
-        for flow in backward(computation, 0, fmt, contractions=True)[:1] or (None,):
+        for flow in backward(computation, 0, fmt, contractions=True, most=1)[:1] or (None,):
             offered.append(contraction.candidate(name, fmt, block, flow))
         if not fmt.is_row_major and contraction.has_few_channels(blocking.few):
             offered.append(contraction.of_plain_data(name, fmt, block))

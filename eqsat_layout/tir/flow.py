@@ -21,6 +21,8 @@ from eqsat_layout.tir.placement import FLAT, Placement, flat, placed_formats, wh
 from eqsat_layout.tir.spreading import completed_padding, padded_view, spread_padding
 from eqsat_layout.tir.transfer import MappedAccess, Placing, RefusedError, covers, transfer
 
+MOST_FLOWS = 3
+
 
 @dataclass(frozen=True)
 class Flow:
@@ -32,15 +34,21 @@ class Flow:
 
 
 def backward(
-    computation: Computation, result: int, fmt: Format, *, contractions: bool = False, placement: Placement = FLAT
+    computation: Computation,
+    result: int,
+    fmt: Format,
+    *,
+    contractions: bool = False,
+    placement: Placement = FLAT,
+    most: int = MOST_FLOWS,
 ) -> tuple[Flow, ...]:
     """The flows under which result number ``result`` comes in ``fmt``, best first; ``()`` if there is no natural one.
 
     With padding, first those whose operands' fills make the result's, if there are such, then those that ask nothing of
-    the operands' padding and write the fill under a condition. At most three, each with its buffers placed in every way
-    that ``placement`` allows. Raises :class:`LayoutError` if ``fmt`` is not of the result's shape.
+    the operands' padding and write the fill under a condition. At most so many, each with its buffers placed in every
+    way that ``placement`` allows. Raises :class:`LayoutError` if ``fmt`` is not of the result's shape.
     """
-    return _FlowSearch(computation, computation.results[result], fmt, contractions, placement).flows()
+    return _FlowSearch(computation, computation.results[result], fmt, contractions, placement, most).flows()
 
 
 def forward(
@@ -134,14 +142,17 @@ def _completed(
     return {n: fmt.with_fill(fills[n]) if n in fills else fmt for n, fmt in formats.items()}
 
 
-MOST_FLOWS = 3
-
-
 class _FlowSearch:
     """All natural flows from one buffer's format. ``reason`` is the first refusal, in words."""
 
     def __init__(
-        self, computation: Computation, seed: int, fmt: Format, contractions: bool, placement: Placement
+        self,
+        computation: Computation,
+        seed: int,
+        fmt: Format,
+        contractions: bool,
+        placement: Placement,
+        most: int = MOST_FLOWS,
     ) -> None:
         _check_shape(computation, seed, fmt)
         self.computation = computation
@@ -149,10 +160,11 @@ class _FlowSearch:
         self.placed, self.placement = fmt, placement
         self.fmt = flat(fmt)
         self.contractions = contractions
+        self.most = most
         self.reason: str | None = None
 
     def flows(self) -> tuple[Flow, ...]:
-        """The best :data:`MOST_FLOWS` first, in every placement."""
+        """The best first, in every placement."""
         return tuple(
             p for f in self._flat() for p in placed(self.computation, f, {self.seed: self.placed}, self.placement)
         )
@@ -165,10 +177,14 @@ class _FlowSearch:
         flows: dict[Flow, None] = {}
         placings = [Placing.NEAR, Placing.LAST] if self.computation.is_contraction else list(Placing)
         for placing in placings:
-            choices = [self._found(placing, pairs, flows) for pairs in ([True, False] if has_pairs else [False])]
-            if not any(choices):
+            has_choice = False
+            for pairs in [True, False] if has_pairs else [False]:
+                has_choice |= self._found(placing, pairs, flows)
+                if len(flows) >= self.most:
+                    return tuple(flows)[: self.most]
+            if not has_choice:
                 break
-        return tuple(flows)[:MOST_FLOWS]
+        return tuple(flows)
 
     def _is_open(self) -> bool:
         self.reason = why_not_placed(self.computation, self.seed, self.placed, self.placement)
