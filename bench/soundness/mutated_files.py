@@ -139,7 +139,7 @@ def _library(folder: Path) -> tuple[Path, Reader]:
     path = folder / "honest.so"
     session = Session(_program())
     session.save(path)
-    given = {one.name: np.zeros(one.shape, one.dtype) for one in session.inputs}
+    given = {session.inputs[0].name: np.zeros((1, 3, 32, 32), "float32")}
 
     def read(file: Path) -> None:
         Session(file).run(None, given)
