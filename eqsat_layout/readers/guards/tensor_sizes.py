@@ -32,7 +32,7 @@ class UnsafeTensorError(ValueError):
 
 def check_tensors(mod: tvm.IRModule) -> None:
     """See above, for every value of the module's Relax functions."""
-    seen: dict[int, Any] = {}  # a tuple's type is met wherever a part of it is used; kept, so that no other has its handle
+    seen: dict[int, Any] = {}  # a type is met wherever its value is used; kept, so that no other has its handle
     for name, function in mod.functions_items():
         if isinstance(function, relax.Function):
             for var in nodes_of(function, tvm.ir.Var):
