@@ -74,11 +74,18 @@ def check_output(path: Path, suffix: str) -> None:
         raise EqsatError(f"{path}: Is a directory")
 
 
-def opened(path: Path) -> tuple[Any, Interface]:
-    """The program in a file that :func:`written_to` wrote. Opening a library runs code of it."""
+def opened(path: Path, *, is_whole: bool = False) -> tuple[Any, Interface]:
+    """The program in a file that :func:`written_to` wrote. Opening a library runs code of it.
+
+    ``is_whole``: it is known that the file is as it was written, on this machine.
+    """
     if not path.is_file():
         raise EqsatError(f"{path}: {'Is a directory' if path.is_dir() else 'there is no such file'}")
-    return _opened_program(path) if kind_of(path) in PROGRAMS else _opened_library(path)
+    if kind_of(path) in PROGRAMS:
+        return _opened_program(path)
+    if not is_whole:
+        _check_file(path)
+    return _opened_library(path)
 
 
 def _opened_program(path: Path) -> tuple[DeviceProgram, Interface]:
@@ -100,7 +107,6 @@ def _opened_program(path: Path) -> tuple[DeviceProgram, Interface]:
 
 
 def _opened_library(path: Path) -> tuple[Any, Interface]:
-    _check_file(path)
     with tempfile.TemporaryDirectory() as folder:
         # the system takes a file for the one of that name that it has loaded, even if it was replaced; TVM's own
         # load_module follows links
