@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import random
 import re
+import struct
 import zipfile
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +20,8 @@ _WORDS = [b"null", b"-1", b"1e999", b"NaN", b"9" * 400, b"[" * 3000, b"{}", b"[]
 _TOKEN = re.compile(rb'"(?:[^"\\\n]|\\.)*"|[\w.+-]+|\s+|.', re.DOTALL)
 _FEW = (1, 1, 1, 2, 3, 8)
 """How many things are changed."""
+_SEGMENT, _LINKING = 56, 2
+"""Bytes in which an ELF file tells of a segment, and the kind of those by which it is linked."""
 
 
 def of_bytes(data: bytes, rng: random.Random) -> bytes:
@@ -71,6 +74,31 @@ def of_tokens(data: bytes, rng: random.Random) -> bytes:
         else:
             tokens[at] = rng.choice(_WORDS)
     return b"".join(tokens)
+
+
+def of_segments(data: bytes, rng: random.Random) -> bytes:
+    """What a library for 64 bits says of its segments, or for linking it, is exchanged or becomes another number."""
+    made = bytearray(data)
+    start, count = struct.unpack_from("<32xQ16xH", made)
+    table = [(start + _SEGMENT * one, _SEGMENT) for one in range(count)]
+    linking = [struct.unpack_from("<8xQ16xQ", made, at) for at, _ in table if made[at] == _LINKING]
+    entries = [(at, 16) for place, size in linking for at in range(place, place + size, 16)]
+    for _ in range(rng.choice(_FEW)):
+        (at, size), (other, _) = rng.sample(rng.choice((table, table, entries)), 2)
+        field = rng.randrange(0, size, 8)
+        way = rng.randrange(5)
+        if way == 0:  # in another order
+            made[at : at + size], made[other : other + size] = made[other : other + size], made[at : at + size]
+        elif way == 1:
+            made[at + field : at + field + 8] = made[other + field : other + field + 8]
+        elif way == 2:
+            made[at + field : at + field + 8] = rng.choice(_NUMBERS).to_bytes(8, "little")
+        elif way == 3:
+            (told,) = struct.unpack_from("<Q", made, at + field)
+            struct.pack_into("<Q", made, at + field, (told + rng.choice((-4096, -8, 8, 4096, 1 << 20))) & _NUMBERS[-1])
+        else:
+            made[at + field + rng.randrange(8)] ^= 1 << rng.randrange(8)
+    return bytes(made)
 
 
 def of_members(data: bytes, rng: random.Random) -> bytes:

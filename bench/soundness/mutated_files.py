@@ -25,7 +25,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from bench.soundness.damage import Damage, of_bytes, of_fields, of_members, of_tokens
+from bench.soundness.damage import Damage, of_bytes, of_fields, of_members, of_segments, of_tokens
 
 SECONDS = 20
 MEMORY = 6 << 30
@@ -130,6 +130,23 @@ def _device_program(folder: Path) -> tuple[Path, Reader]:
     return path, opened
 
 
+def _library(folder: Path) -> tuple[Path, Reader]:
+    """What is compiled for a CPU. One that is opened is run."""
+    import numpy as np
+
+    from eqsat_layout import Session
+
+    path = folder / "honest.so"
+    session = Session(_program())
+    session.save(path)
+    given = {session.inputs[0].name: np.zeros((1, 3, 32, 32), "float32")}
+
+    def read(file: Path) -> None:
+        Session(file).run(None, given)
+
+    return path, read
+
+
 def _interface(folder: Path) -> tuple[Path, Reader]:
     """What a library says of itself."""
     from eqsat_layout.session.interface import Interface, TensorSpec
@@ -215,6 +232,7 @@ INSIDE: dict[str, Damage] = {
     "rules": of_tokens,
     "onnx": of_fields,
     "pt2": of_members,
+    "library": of_segments,
     "interface": of_tokens,
     "database": of_tokens,
 }
@@ -227,6 +245,7 @@ KINDS: dict[str, Callable[[Path], tuple[Path, Reader]]] = {
     "onnx": _onnx,
     "pt2": _pt2,
     "program": _device_program,
+    "library": _library,
     "interface": _interface,
     "database": _database,
     "artefact": _artefact,
@@ -262,6 +281,7 @@ def _serve(kind: str, line: Any) -> None:
     while (data := line.recv()) is not None:
         path = folder / "damaged" / f"file{honest.suffix}"
         path.parent.mkdir(exist_ok=True)
+        path.unlink(missing_ok=True)  # a library that is loaded must not be written over
         path.write_bytes(data)
         watch.watched.clear()
         watch.is_watching = True
@@ -339,10 +359,11 @@ def main() -> int:
         counts: dict[str, int] = {}
         for case in range(options.cases):
             damage = INSIDE.get(kind, of_bytes) if case % 2 else of_bytes
-            said = victim.tell(damage(victim.honest[0], random.Random(f"{kind} {options.seed} {case}")))
+            damaged = damage(victim.honest[0], random.Random(f"{kind} {options.seed} {case}"))
+            said = "unchanged" if damaged == victim.honest[0] else victim.tell(damaged)
             word = said.partition(":")[0]
             counts[word] = counts.get(word, 0) + 1
-            if word not in ("read", "refused"):
+            if word not in ("read", "refused", "unchanged"):
                 faults.setdefault(f"{kind}: {said}", f"case {case}, seed {options.seed}")
         victim.close()
         print(f"{kind}: {json.dumps(counts)}", flush=True)

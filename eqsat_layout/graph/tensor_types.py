@@ -20,9 +20,22 @@ from eqsat_layout.tir.structural import nodes_of
 
 
 def has_several_devices(mod: Any) -> bool:
-    """Tensors of the module lie on more than one device, not only in several memories of one."""
-    devices = {(str(v.target), int(v.vdevice_id)) for v in mod.global_infos.get("vdevice", [])}
+    """Tensors of the module lie on more than one device, not only in several memories of one; more may be declared."""
+    if len(mod.global_infos.get("vdevice", [])) < 2:
+        return False
+    devices = set()
+    for function in mod.functions.values():
+        if isinstance(function, relax.Function):
+            found = (v for ty in _types_in(function) for v in nodes_of(ty, relax.VDevice))
+            devices |= {(str(v.target), int(v.vdevice_id)) for v in found}
     return len(devices) > 1
+
+
+def _types_in(function: Any) -> Iterator[Any]:
+    """Those of all its values, each as often as it is met."""
+    for expr in nodes_of(function, ir.Expr):
+        if not isinstance(expr, ir.Op) and expr.ty is not None:
+            yield expr.ty
 
 
 class TensorTypes:
@@ -96,12 +109,14 @@ def tensors_not_held(mod: Any, memories: Mapping[str, Memory]) -> Iterator[str]:
     for global_var, function in mod.functions_items():
         if not isinstance(function, relax.Function):
             continue
-        for var in (*function.params, *(binding.var for binding in nodes_of(function, relax.VarBinding))):
-            for ty in _placed_in(var.ty):
+        variables = (*function.params, *(binding.var for binding in nodes_of(function, relax.VarBinding)))
+        named = [(var.name, var.ty) for var in variables]
+        for name, of_it in (*named, *(("a constant", one.ty) for one in nodes_of(function, ir.GenericConst))):
+            for ty in _placed_in(of_it):
                 plain, scope = types.read(without_device(ty)), scope_of(ty)
                 why = None if plain is None else _why_not_held(plain, scope, memories)
                 if plain is not None and why is not None:
-                    yield f"{global_var.name_hint}: {var.name} is {_said(plain, scope)}, which does not hold it: {why}"
+                    yield f"{global_var.name_hint}: {name} is {_said(plain, scope)}, which does not hold it: {why}"
 
 
 def _placed_in(ty: Any) -> Iterator[Any]:

@@ -87,7 +87,7 @@ class KnownFile:
         if kept is None:
             return None
         try:
-            found = opened(kept)
+            found = opened(kept, is_whole=True)  # the store has looked
         except EqsatError as error:  # no program may be run from that disk, or the machine has changed
             _LOG.warning("%s: what was compiled before is not used: %s", self.path, error)
             return None

@@ -19,22 +19,17 @@ import numpy as np
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import first_line
 from eqsat_layout.session import runtime
+from eqsat_layout.session.checksum import damage, seal
 from eqsat_layout.session.interface import TELLS, Interface
 from eqsat_layout.system.readable import read_bytes
 from eqsat_layout.system.suffixes import LIBRARIES, PROGRAMS, kind_of
 from eqsat_layout.targets.gpu.host.device_program import DeviceProgram, kind_of_program
 
-_ELF: Final = struct.Struct("<18xH12xQ14xHH6x")
-"""The head of such a file for 64 bits, as far as it says for which processor it is, and where its segments are told:
-start, size and number."""
+_ELF: Final = struct.Struct("<18xH")
+"""The head of such a file, as far as it says for which processor it is."""
 
 _PROCESSORS: Final = {0x3E: "x86_64", 0xB7: "aarch64", 0xF3: "riscv64"}
 """As ELF numbers them, and as systems call them."""
-
-_SEGMENT: Final = struct.Struct("<I4xQQ8xQQ")
-"""What a segment is, where it starts in the file and in memory, how long it is there and there."""
-_LOADED, _LINKING = 1, 2
-"""Kinds of segments: what lies in memory, and what the system reads there to link it."""
 
 
 def written_to(path: Path, executable: Any) -> None:
@@ -64,6 +59,7 @@ def export(executable: Any, path: Path) -> None:
         executable.save(path)
     else:
         executable.export_library(str(path))
+        seal(path)
 
 
 def check_output(path: Path, suffix: str) -> None:
@@ -78,11 +74,18 @@ def check_output(path: Path, suffix: str) -> None:
         raise EqsatError(f"{path}: Is a directory")
 
 
-def opened(path: Path) -> tuple[Any, Interface]:
-    """The program in a file that :func:`written_to` wrote. Opening a library runs code of it."""
+def opened(path: Path, *, is_whole: bool = False) -> tuple[Any, Interface]:
+    """The program in a file that :func:`written_to` wrote. Opening a library runs code of it.
+
+    ``is_whole``: it is known that the file is as it was written, on this machine.
+    """
     if not path.is_file():
         raise EqsatError(f"{path}: {'Is a directory' if path.is_dir() else 'there is no such file'}")
-    return _opened_program(path) if kind_of(path) in PROGRAMS else _opened_library(path)
+    if kind_of(path) in PROGRAMS:
+        return _opened_program(path)
+    if not is_whole:
+        _check_file(path)
+    return _opened_library(path)
 
 
 def _opened_program(path: Path) -> tuple[DeviceProgram, Interface]:
@@ -104,7 +107,6 @@ def _opened_program(path: Path) -> tuple[DeviceProgram, Interface]:
 
 
 def _opened_library(path: Path) -> tuple[Any, Interface]:
-    _check_file(path)
     with tempfile.TemporaryDirectory() as folder:
         # the system takes a file for the one of that name that it has loaded, even if it was replaced; TVM's own
         # load_module follows links
@@ -139,32 +141,22 @@ def _instructions() -> frozenset[str]:
 
 
 def _check_file(path: Path) -> None:
-    """:class:`EqsatError` for an ELF file of another processor, or that ends before its segments do, or whose segments
-    are not where they have to be: the system ends who opens such a one."""
-    with path.open("rb") as file:
-        head = file.read(_ELF.size)
-        if not head:
-            raise EqsatError(f"{path}: the file is empty")
-        if len(head) < _ELF.size or not head.startswith(b"\x7fELF\x02\x01"):
-            return
-        processor, start, entry, count = _ELF.unpack(head)
-        own = platform.machine()
-        if own in _PROCESSORS.values() and _PROCESSORS.get(processor) != own:
-            there = _PROCESSORS.get(processor, f"processors with ELF's number {processor}")
-            raise EqsatError(f"{path}: can't be loaded: it is for {there}, and this machine is {own}")
-        size = path.stat().st_size
-        file.seek(min(start, size))
-        table = file.read(entry * count)
-    found = [table[at : at + entry] for at in range(0, len(table), entry)] if entry else []
-    segments = [_SEGMENT.unpack_from(one) for one in found if len(one) >= _SEGMENT.size]
-    ends = [start + length for _, start, _, length, _ in segments]
-    if len(segments) < count or max(ends, default=0) > size:
-        raise EqsatError(f"{path}: can't be loaded: it is cut off")
-    loaded = [(at, at + there) for kind, _, at, _, there in segments if kind == _LOADED]
-    linking = [(at, at + there) for kind, _, at, _, there in segments if kind == _LINKING]
-    is_short = any(length > there for kind, _, _, length, there in segments if kind == _LOADED)
-    if is_short or not all(any(a <= c and d <= b for a, b in loaded) for c, d in linking):
-        raise EqsatError(f"{path}: can't be loaded: it is damaged")
+    """:class:`EqsatError` for a library that is not as it was written, and for one of another processor."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(_ELF.size)
+        why = damage(path)
+    except OSError as error:
+        raise EqsatError(f"{path}: {error.strerror or error}") from error
+    if not head:
+        raise EqsatError(f"{path}: the file is empty")
+    if why is not None:
+        raise EqsatError(f"{path}: can't be loaded: {why}")
+    own = platform.machine()
+    processor = _ELF.unpack(head)[0] if len(head) == _ELF.size and head.startswith(b"\x7fELF\x02\x01") else None
+    if processor is not None and own in _PROCESSORS.values() and _PROCESSORS.get(processor) != own:
+        there = _PROCESSORS.get(processor, f"processors with ELF's number {processor}")
+        raise EqsatError(f"{path}: can't be loaded: it is for {there}, and this machine is {own}")
 
 
 def told_by(executable: Any) -> Interface:

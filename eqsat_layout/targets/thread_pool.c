@@ -6,7 +6,8 @@
    to a core.
 
    Where there is no memory, TVM's C++ throws through kernels and this file, which are C: a thread of a pool ends the
-   process then. Here the kernel is told, and gives an error as its result. */
+   process then. Here the kernel is told, and gives an error as its result. It returns at once then, without giving back
+   what it got before: that is done here. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <sched.h>
@@ -20,7 +21,7 @@
 #define SPINS 4000 /* looks for a next loop, some 50 us, before a thread sleeps */
 #define WAITS 200  /* looks for the end of others' pieces between two yields */
 #define KEPT 16    /* blocks of memory that a thread keeps for its next kernel */
-#define HEAD 64    /* bytes before a block, which hold its size: tensors lie at multiples of it */
+#define HEAD 64    /* bytes before a block, which hold what is known of it: tensors lie at multiples of it */
 
 typedef struct {
   void* sync_handle;
@@ -69,13 +70,18 @@ static inline void set_control(unsigned own) { (void)own; }
 
 /* ---- memory ---- */
 
-typedef struct {
+typedef struct Block {
   size_t size;
+  struct Block* next; /* of those held */
+  uintptr_t frame;    /* where the stack ends in the function that asked for it */
 } Block;
+
+/* Stacks grow downwards, and a function calls from one place of its own: what it has called lies below. */
+#define FRAME ((uintptr_t)__builtin_dwarf_cfa())
 
 static pthread_key_t of_thread;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static _Thread_local Block* kept[KEPT];
+static _Thread_local Block *kept[KEPT], *held; /* held: the latest first */
 static _Thread_local int is_refused, is_known;
 static _Thread_local unsigned control_before; /* of a thread that was refused memory: kernels put it back before they ask */
 static atomic_int refused;
@@ -90,6 +96,36 @@ static void forget_blocks(void* unused) {
 }
 
 static void make_key(void) { pthread_key_create(&of_thread, forget_blocks); }
+
+/* What a function that fails, and whatever it called, still hold. A function that called it, through Python for one, may
+   go on. */
+static void release_below(uintptr_t frame) {
+  for (Block** at = &held; *at;) {
+    Block* block = *at;
+    if (block->frame > frame) {
+      at = &block->next;
+      continue;
+    }
+    *at = block->next;
+    free(block);
+  }
+}
+
+/* What a piece of a loop that failed still holds; ``before``: the latest that was held when it began. */
+static void release_since(const Block* before) {
+  while (held != before) {
+    Block* block = held;
+    held = block->next;
+    free(block);
+  }
+}
+
+static inline void* hold(Block* block, uintptr_t frame) {
+  block->frame = frame;
+  block->next = held;
+  held = block;
+  return (char*)block + HEAD;
+}
 
 /* As TVMBackendAllocWorkspace, but nothing is thrown. The smallest kept block that is large enough; if none is, the
    largest one gives way to a larger one, so that there are no more than a thread ever held at once, and they stay in
@@ -109,17 +145,18 @@ __attribute__((visibility("default"))) void* eqsat_layout_allocate(int type, int
   if (best >= 0) {
     Block* found = kept[best];
     kept[best] = 0;
-    return (char*)found + HEAD;
+    return hold(found, FRAME);
   }
   for (int i = 0; i < 2 && size < UINT64_MAX / 2; ++i) {
     size_t whole = (size + 4095) & ~(size_t)4095;
     void* made;
     if (!posix_memalign(&made, HEAD, whole + HEAD)) {
       ((Block*)made)->size = whole;
-      return (char*)made + HEAD;
+      return hold(made, FRAME);
     }
     forget_blocks(0);
   }
+  release_below(FRAME);
   char text[80];
   snprintf(text, sizeof text, "out of memory: a kernel asked for %llu bytes", (unsigned long long)size);
   TVMFFIErrorSetRaisedFromCStr("MemoryError", text);
@@ -135,7 +172,9 @@ __attribute__((visibility("default"))) int eqsat_layout_free(int type, int numbe
     pthread_once(&once, make_key);
     is_known = !pthread_setspecific(of_thread, &is_known);
   }
-  Block* block = (Block*)((char*)given - HEAD);
+  Block *block = (Block*)((char*)given - HEAD), **at = &held;
+  while (*at && *at != block) at = &(*at)->next;
+  if (*at) *at = block->next;
   for (int i = 0; i < KEPT; ++i)
     if (!kept[i]) {
       kept[i] = block;
@@ -158,11 +197,15 @@ static inline void pause_briefly(void) {
 /* Whether a piece failed. */
 static int work(int own) {
   int result = 0;
+  const Block* before = held;
   is_working = 1;
   for (int i = 0; i < taking; ++i) {
     Share* share = &shares[(own + i) % taking];
     for (int task; (task = atomic_fetch_add_explicit(&share->next, 1, memory_order_relaxed)) < share->end;)
-      if (lambda(task, &environment, closure)) result = -1;
+      if (lambda(task, &environment, closure)) {
+        release_since(before);
+        result = -1;
+      }
   }
   is_working = 0;
   return result;
@@ -224,18 +267,17 @@ static void start(void) {
 static int run_alone(Lambda own, void* data, int tasks) {
   Environment alone = {0, tasks > 0 ? tasks : 1};
   int result = 0;
-  is_refused = 0;
+  const Block* before = held;
   for (int task = 0; task < alone.num_task; ++task)
-    if (own(task, &alone, data)) result = -1;
+    if (own(task, &alone, data)) {
+      release_since(before);
+      result = -1;
+    }
   if (result && is_refused) set_control(control_before); /* later pieces changed it again */
   return result;
 }
 
-/* As TVMBackendParallelLaunch. A loop in a loop, and one beside another thread's, is run by its caller alone. */
-__attribute__((visibility("default"))) int eqsat_layout_launch(Lambda own, void* data, int tasks) {
-  int most = caller.most > 0 && caller.most < threads ? caller.most : threads;
-  ++caller.loops;
-  if (most < 2 || is_working || pthread_mutex_trylock(&launching)) return run_alone(own, data, tasks);
+static int run_by_all(Lambda own, void* data, int tasks, int most) {
   start();
   taking = most < threads ? most : threads; /* which may have changed */
   lambda = own;
@@ -248,7 +290,6 @@ __attribute__((visibility("default"))) int eqsat_layout_launch(Lambda own, void*
   }
   atomic_store(&failed, 0);
   atomic_store(&refused, 0);
-  is_refused = 0;
   atomic_fetch_add(&epoch, 1);
   if (atomic_load(&sleepers)) {
     pthread_mutex_lock(&sleeping);
@@ -273,6 +314,24 @@ __attribute__((visibility("default"))) int eqsat_layout_launch(Lambda own, void*
   else if (result && atomic_load(&refused))
     set_control(atomic_load(&refused_control));
   pthread_mutex_unlock(&launching);
+  return result;
+}
+
+/* As TVMBackendParallelLaunch. A loop in a loop, and one beside another thread's, is run by its caller alone. Who calls
+   returns at once if it fails. */
+__attribute__((visibility("default"))) int eqsat_layout_launch(Lambda own, void* data, int tasks) {
+  int was_refused = is_refused; /* a piece before this one, of a loop around this one */
+  unsigned control_of_it = control_before;
+  is_refused = 0;
+  int most = caller.most > 0 && caller.most < threads ? caller.most : threads;
+  ++caller.loops;
+  int alone = most < 2 || is_working || pthread_mutex_trylock(&launching);
+  int result = alone ? run_alone(own, data, tasks) : run_by_all(own, data, tasks, most);
+  if (result) release_below(FRAME);
+  if (was_refused) {
+    is_refused = 1;
+    control_before = control_of_it;
+  }
   return result;
 }
 

@@ -39,6 +39,9 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Any:
     cc.create_shared(str(folder / "pool.so"), [str(executable._thread_pool_in(folder))])
     library = ctypes.CDLL(str(folder / "pool.so"))
     library.eqsat_layout_set_threads(4)
+    library.eqsat_layout_allocate.restype = ctypes.c_void_p
+    library.eqsat_layout_allocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_uint64, ctypes.c_int, ctypes.c_int]
+    library.eqsat_layout_free.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_void_p]
     return library
 
 
@@ -182,11 +185,51 @@ def test_pieces_have_the_floating_point_control_of_who_begins_the_loop(pool: Any
     assert list(are_upward.values()) == [True, True]
 
 
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="the register is of x86")
+def test_a_loop_in_a_later_piece_does_not_hide_that_one_was_refused(pool: Any) -> None:
+    """The thread kept the floating point control of the kernel."""
+    math = ctypes.CDLL(None)
+    default, upward = math.fegetround(), 0x800
+    one, little = 1.0, 2.0**-60
+
+    def task(i: int, _: int) -> int:
+        if i == 1:
+            return begun(pool, lambda j, m: 0, 3)
+        assert pool.eqsat_layout_allocate(1, 0, 1 << 50, 2, 32) is None
+        math.fesetround(upward)
+        return -1
+
+    pool.eqsat_layout_set_threads(1)
+    try:
+        assert begun(pool, task, 2) == -1
+        assert one + little == one
+    finally:
+        math.fesetround(default)
+        pool.eqsat_layout_set_threads(4)
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_what_a_piece_that_fails_holds_is_given_back(pool: Any, threads: int) -> None:
+    """Whatever it fails for."""
+
+    def task(i: int, _: int) -> int:
+        assert pool.eqsat_layout_allocate(1, 0, 1 << 24, 2, 32)
+        return -1
+
+    pool.eqsat_layout_set_threads(threads)
+    sizes = []
+    try:
+        for _ in range(60):
+            assert begun(pool, task, 8) == -1
+            sizes.append(_addresses())
+    finally:
+        pool.eqsat_layout_set_threads(4)
+    assert sizes[-1] - sizes[30] < 16 << 24  # threads that begin have addresses of their own
+
+
 def test_memory_is_used_again_and_what_there_is_not_is_no_pointer(pool: Any) -> None:
     allocate, free = pool.eqsat_layout_allocate, pool.eqsat_layout_free
-    allocate.restype = ctypes.c_void_p
-    allocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_uint64, ctypes.c_int, ctypes.c_int]
-    free.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_void_p]
     first, second = (allocate(1, 0, size, 2, 32) for size in (1 << 20, 5000))
     assert first % 64 == second % 64 == 0
     assert free(1, 0, first) == free(1, 0, second) == 0
@@ -202,9 +245,6 @@ def test_memory_is_used_again_and_what_there_is_not_is_no_pointer(pool: Any) -> 
 def test_a_larger_block_takes_the_place_of_a_smaller_one(pool: Any) -> None:
     """One block of each size was kept, and each kernel had one that was in no cache."""
     allocate, free = pool.eqsat_layout_allocate, pool.eqsat_layout_free
-    allocate.restype = ctypes.c_void_p
-    allocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_uint64, ctypes.c_int, ctypes.c_int]
-    free.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_void_p]
     sizes = [n << 24 for n in range(1, 17)]  # 2.2 GiB together, of addresses only
     before = _addresses()
     for size in sizes:

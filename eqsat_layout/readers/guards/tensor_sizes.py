@@ -32,10 +32,14 @@ class UnsafeTensorError(ValueError):
 
 def check_tensors(mod: tvm.IRModule) -> None:
     """See above, for every value of the module's Relax functions."""
+    seen: dict[int, Any] = {}  # a type is met wherever its value is used; kept, so that no other has its handle
     for name, function in mod.functions_items():
         if isinstance(function, relax.Function):
             for var in nodes_of(function, tvm.ir.Var):
-                check_type(var.ty, f"{var.name} of {name.name_hint}")
+                handle = var.ty.__chandle__()
+                if handle not in seen:
+                    seen[handle] = var.ty
+                    check_type(var.ty, f"{var.name} of {name.name_hint}")
             for call in nodes_of(function, tvm.ir.Call):
                 _check_windows(call, str(name.name_hint))
 

@@ -13,6 +13,7 @@ import numpy as np
 from tvm import ir, relax, te, tirx
 
 from eqsat_layout.errors import EqsatError
+from eqsat_layout.readers.guards.tensor_sizes import MOST_PARTS
 from eqsat_layout.readers.layers.deformed import deformed
 from eqsat_layout.readers.layers.determinants import determinant
 from eqsat_layout.readers.layers.extremes import extreme
@@ -173,7 +174,10 @@ def _parts(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any])
     if not isinstance(extent, tirx.IntImm) or not isinstance(sizes, ir.GenericConst | None):
         raise EqsatError("SplitToSequence into parts that are known at run time only is not done")
     given = np.array(1) if sizes is None else sizes.value.numpy()
-    ends = np.cumsum(given) if given.ndim else np.arange(int(given), int(extent) + int(given), int(given))
+    count = len(given) if given.ndim else -(-int(extent) // int(given))
+    if count > MOST_PARTS:
+        raise EqsatError(f"SplitToSequence into {count} parts, more than {MOST_PARTS}, is not done")
+    ends = np.cumsum(given) if given.ndim else np.arange(1, count + 1) * int(given)
     made, start = [], 0
     for end in np.minimum(ends, int(extent)).tolist():
         part = builder.emit(relax.op.strided_slice(data, [axis], [start], [end]))

@@ -310,3 +310,16 @@ def test_parts_of_a_sequence_may_be_of_several_sizes(parts: Any, attributes: Any
     split = np.split(data, ends, axis=2)
     split = [one[..., 0] for one in split] if attributes else split
     np.testing.assert_array_equal(got, np.concatenate([*split, split[1]], axis=1 if attributes else 2))
+
+
+def test_a_sequence_of_too_many_parts_is_refused() -> None:
+    """A file of a kilobyte took half a minute to read."""
+    helper, real = onnx.helper, onnx.TensorProto.FLOAT
+    nodes = [
+        helper.make_node("SplitToSequence", ["a"], ["s"], axis=0),
+        helper.make_node("ConcatFromSequence", ["s"], ["y"], axis=0),
+    ]
+    given, made = helper.make_tensor_value_info("a", real, [20000]), helper.make_empty_tensor_value_info("y")
+    model = helper.make_model(helper.make_graph(nodes, "g", [given], [made]), ir_version=10)
+    with pytest.raises(EqsatError, match="into 20000 parts, more than 16384, is not done"):
+        eqsat_layout.plan(model)

@@ -6,13 +6,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import pytest
+import tvm
 from compare import assert_close, inputs_for, machine
 from programs import program
 from targets.device_cases import chain, conv, nn, split
 from targets.opencl.running import ADRENO, compiled, launches, results
 from targets.opencl.test_plans import check_scopes
-from tvm import relax, tirx
+from tvm import ir, relax, tirx
 from tvm.relax import op
 
 import eqsat_layout
@@ -173,6 +175,36 @@ def test_what_no_image_holds_is_refused_with_a_reason(
     said = rf"main: \w+ is a tensor of {dtype} \[.*\] in {scope}, which does not hold it: .*{why}"
     with pytest.raises(TargetError, match=said):
         eqsat_layout.compile(mod, target)
+
+
+def test_what_no_image_holds_is_refused_where_a_device_that_nothing_lies_on_is_declared() -> None:
+    """Such a program was taken for one of several devices: an error said that no kernel does `to_vdevice`."""
+    builder = relax.BlockBuilder()
+    image, ordinary = (relax.VDevice(dict(ADRENO), 0, one) for one in (TEXTURE, GLOBAL))
+    builder.get().update_global_info("vdevice", [image, ordinary, relax.VDevice("llvm", 0, GLOBAL)])
+    x = relax.Var("x", relax.TensorType((8, 14, 14, 4), "int32", image))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            y = builder.emit_output(op.to_vdevice(x, ordinary))
+        builder.emit_func_output(y)
+    with pytest.raises(TargetError, match=r"main: x is a tensor of int32 .*holds no elements of int32"):
+        eqsat_layout.compile(builder.get(), ADRENO)
+
+
+def test_a_constant_that_no_image_holds_is_refused_with_a_reason() -> None:
+    """Only variables were looked at."""
+    builder = relax.BlockBuilder()
+    image, ordinary = (relax.VDevice(dict(ADRENO), 0, one) for one in (TEXTURE, GLOBAL))
+    builder.get().update_global_info("vdevice", [image, ordinary])
+    x = relax.Var("x", relax.TensorType((8, 14, 14, 4), "int32", ordinary))
+    ones = tvm.runtime.tensor(np.ones((8, 14, 14, 4), "int32"))
+    constant = ir.GenericConst(ones, relax.TensorType(ones.shape, "int32", image))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            y = builder.emit_output(op.add(x, op.to_vdevice(constant, ordinary)))
+        builder.emit_func_output(y)
+    with pytest.raises(TargetError, match=r"main: a constant is a tensor of int32 .*holds no elements of int32"):
+        eqsat_layout.compile(builder.get(), ADRENO)
 
 
 def moved_only(body: Callable[..., Any], given: str, made: str) -> Any:
