@@ -51,6 +51,7 @@ from eqsat_layout.targets.schedules.attempts import isolated, tried, unless_refu
 from eqsat_layout.targets.schedules.blocks_in_loops import has_blocks_inside, iterations, schedule_inside
 from eqsat_layout.targets.schedules.epilogues import epilogue_of, is_in_place
 from eqsat_layout.targets.schedules.fuse_rows import fuse_axes
+from eqsat_layout.targets.schedules.independent_results import independent_results
 from eqsat_layout.targets.schedules.index_of_extreme import split_extremes
 from eqsat_layout.targets.schedules.infinities import begins_with_infinity, infinities_exchanged
 from eqsat_layout.targets.schedules.math_functions import expand_functions
@@ -142,6 +143,9 @@ def _scheduled_own(func: Any, means: _Means) -> Any:
     if changes_what_it_reads(func):  # the last vector of a row does some of the one before again
         means.refused[:] = [f"{_NOT_SCHEDULED}: it changes what it reads"]
         return func
+    apart = unless_refused(lambda: independent_results(func))
+    if apart is not None:
+        return _named(func, _scheduled(apart.joined([_scheduled_own(part, means) for part in apart.parts])))
     whole, over_others = unless_refused(lambda: whole_rows(func, means.machine)), replace(means, is_dense=False)
     if whole is not None:
         done = unless_refused(lambda: whole.restored(_scheduled_own(whole.func, over_others)))
