@@ -15,6 +15,7 @@ from eqsat_layout.notes import Notes
 from eqsat_layout.passes.batch_norms import fold_batch_norms
 from eqsat_layout.passes.broadcasts import skip_broadcasts
 from eqsat_layout.passes.circular_sizes import check_sizes
+from eqsat_layout.passes.einsums_in_pairs import einsums_in_pairs
 from eqsat_layout.passes.fitting_sizes import check_sizes_fit
 from eqsat_layout.passes.fold_constants import fold_constants
 from eqsat_layout.passes.frozen_names import with_frozen_names
@@ -46,6 +47,7 @@ def prepare(
     check_sizes(mod)
     passes, given = relax.transform, mod
     mod = check_sizes_fit(mod)
+    mod = einsums_in_pairs(mod)
     mod = join_in_steps(write_known_shapes(write_out_training(mod)))
     mod = fold_batch_norms(_after(passes.CanonicalizeBindings(), mod, notes))
     for step in (passes.DecomposeOpsForInference(), passes.CanonicalizeBindings()):
