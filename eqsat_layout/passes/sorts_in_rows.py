@@ -2,10 +2,11 @@
 
 In: a call of Relax's ``sort``, ``argsort`` or ``topk`` of numbers of up to 32 bits. Out: a kernel that orders words of
 64 bits: an element's key, then where it comes from. So equal elements keep their order, all words differ, and NaN is
-the largest number. TVM calls a library that sorts whole rows by a function for two elements. Three ways; which one is
-left to a count of cycles:
+the largest number. TVM calls a library that sorts whole rows by a function for two elements. Rows that lie across
+memory are lanes of vectors. For others there are three ways, of which a count of cycles chooses one:
 
-- the first few are kept in order while a row goes by; blocks none of whose words is among them are left after one look;
+- the first few are kept in order while a row goes by: the least of a block takes its place among them, until it has
+  none there;
 - short rows: each element counts those before it, and goes where the count says;
 - other rows: by one byte of the keys after the other.
 """

@@ -11,6 +11,8 @@ from tvm import relax
 
 import eqsat_layout
 from eqsat_layout.passes.einsums_in_pairs import einsums_in_pairs
+from eqsat_layout.targets.lowering import prepared
+from eqsat_layout.targets.registry import target
 from eqsat_layout.tir.structural import nodes_of
 
 
@@ -43,6 +45,13 @@ def test_einsums_of_three(equation: str, shapes: list[tuple[int, ...]], wanted: 
     inputs = [rng.standard_normal(shape).astype("float32") for shape in shapes]
     (got,) = eqsat_layout.Session(einsum(equation, shapes)).run(None, {f"x{n}": x for n, x in enumerate(inputs)})
     np.testing.assert_allclose(got, np.einsum(equation, *inputs), rtol=1e-5, atol=1e-5)
+
+
+def test_exact_einsums_stay() -> None:
+    """They add up as written."""
+    mod = einsum("ij,jk,kl->il", [(2, 3), (3, 4), (4, 5)])
+    for approx, count in ((False, 1), (True, 2)):
+        assert len(steps(prepared(mod, target("llvm", approx=approx)))) == count
 
 
 @pytest.mark.parametrize(
