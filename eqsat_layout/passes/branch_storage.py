@@ -15,7 +15,9 @@ from tvm import ir, relax
 from tvm.relax import backend, transform
 
 from eqsat_layout.graph.quiet import LEGALIZERS
+from eqsat_layout.passes.asked_halves import halves_asked_for
 from eqsat_layout.passes.scans_in_columns import SCANS
+from eqsat_layout.passes.sorts_in_rows import SORTS
 from eqsat_layout.tir.structural import nodes_of, structural_map, with_relax_functions
 
 _ALLOCATES: Final = "relax.memory.alloc_storage"
@@ -29,7 +31,8 @@ def relax_pipeline() -> Any:
     return tvm.transform.Sequential(
         [
             backend.DispatchSampling(),
-            transform.LegalizeOps({**LEGALIZERS, **SCANS}),
+            halves_asked_for(),
+            transform.LegalizeOps({**LEGALIZERS, **SCANS, **SORTS}),
             backend.DispatchSortScan(),
             transform.RewriteDataflowReshape(),
             transform.ToNonDataflow(),

@@ -15,6 +15,7 @@ from eqsat_layout.notes import Notes
 from eqsat_layout.passes.batch_norms import fold_batch_norms
 from eqsat_layout.passes.broadcasts import skip_broadcasts
 from eqsat_layout.passes.circular_sizes import check_sizes
+from eqsat_layout.passes.einsums_in_pairs import einsums_in_pairs
 from eqsat_layout.passes.fitting_sizes import check_sizes_fit
 from eqsat_layout.passes.fold_constants import fold_constants
 from eqsat_layout.passes.frozen_names import with_frozen_names
@@ -35,17 +36,20 @@ def prepare(
     has_signed_products: bool = False,
     byte_rows: int = 0,
     sums_branches: bool = False,
+    pairs_operands: bool = False,
 ) -> tvm.IRModule:
     """``mod`` for inference, numerically the same up to rounding. The input is not changed.
 
     ``has_byte_products``: what bytes stand for is multiplied as these bytes; ``has_signed_products``: where these have
     signs, too. ``byte_rows``: of data that is multiplied by weights that stay bytes, at most. ``sums_branches``:
-    convolutions whose results are added up become one.
+    convolutions whose results are added up become one. ``pairs_operands``: einsums of several are done two at a time,
+    which adds up in another order.
     Functions keep their names and signatures. A pass of TVM's that fails on the module is left out, with a note.
     """
     check_sizes(mod)
     passes, given = relax.transform, mod
     mod = check_sizes_fit(mod)
+    mod = einsums_in_pairs(mod) if pairs_operands else mod
     mod = join_in_steps(write_known_shapes(write_out_training(mod)))
     mod = fold_batch_norms(_after(passes.CanonicalizeBindings(), mod, notes))
     for step in (passes.DecomposeOpsForInference(), passes.CanonicalizeBindings()):

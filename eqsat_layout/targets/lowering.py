@@ -45,6 +45,7 @@ def prepared(mod: tvm.IRModule, target: Any = None, *, notes: Notes | None = Non
         has_signed_products=own.has_signed_products,
         byte_rows=own.byte_rows,
         sums_branches=own.approx,
+        pairs_operands=own.approx,
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
-from tvm import ir, relax, te, tirx
+from tvm import ir, relax, te, tirx, topi
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.readers.guards.tensor_sizes import MOST_PARTS
@@ -187,6 +187,14 @@ def _parts(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any])
     return relax.Tuple(made)
 
 
+def _summed(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any]) -> Any:
+    """``Einsum``: of several operands as an op, which is taken apart (:mod:`eqsat_layout.passes.einsums_in_pairs`)."""
+    equation, operands = attributes["equation"].decode(), [one for one in inputs if one is not None]
+    if len(operands) > 2 and "." not in equation:
+        return builder.emit(relax.op.einsum(operands, equation.replace(" ", "")))
+    return builder.emit_te(topi.einsum, equation, *operands, primfunc_name_hint="einsum")
+
+
 _MAKERS: Final[dict[str, Callable[..., Any]]] = {
     "CumProd": _products,
     "BitCast": _same_bits,
@@ -208,5 +216,6 @@ _MAKERS: Final[dict[str, Callable[..., Any]]] = {
     "ReduceMin": lambda builder, inputs, attributes: _extreme(builder, inputs, attributes, is_max=False),
     "DeformConv": _deformed,
     "SplitToSequence": _parts,
+    "Einsum": _summed,
     "Det": lambda builder, inputs, _: determinant(builder, inputs[0]),
 }

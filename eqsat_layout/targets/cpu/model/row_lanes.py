@@ -19,9 +19,12 @@ def row_lanes(stage: Stage, machine: CpuMachine) -> int:
     """
     width = 1 if machine.is_exact else machine.lanes(stage.write.element_bytes)
     *outer, last = stage.reduced
-    if stage.is_product or last.extent is None or (outer and last.extent % width):
+    if stage.is_product or last.extent is None:
         raise Refused("no sum along one axis")
     if any(load.stride(last.var) not in (0, 1) for load in stage.loads):
         raise Refused("the axis does not run along memory")
     lanes = math.gcd(last.extent, width)
-    return lanes if 4 * lanes >= width and lanes > 1 else 0
+    lanes = lanes if 4 * lanes >= width and lanes > 1 else 0
+    if outer and not lanes and width > 1:
+        raise Refused("rows of several axes, the last of which no vector divides")
+    return lanes
