@@ -16,6 +16,7 @@ import tvm_ffi
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.session.runtime import virtual_machine
 from eqsat_layout.session.tensors import Array, array_of, span, way_back
+from eqsat_layout.system.forks import enter, in_one_piece, leave
 
 
 class Runs:
@@ -45,8 +46,14 @@ class Runs:
         try:
             machine = self._idle.pop()
         except IndexError:
-            machine = self.new_machine()
-        results = list(_flat(machine[self._entry](*tensors)))
+            with in_one_piece():
+                machine = self.new_machine()
+        token = id(machine)  # TVM's allocator has a lock, and whatever forks while it is held waits for ever
+        enter(token)
+        try:
+            results = list(_flat(machine[self._entry](*tensors)))
+        finally:
+            leave(token)
         self._idle.append(machine)
         return results
 
@@ -56,7 +63,7 @@ class Runs:
 
     def _ways_back(self, results: list[Any], tensors: Sequence[Any]) -> list[Callable[[Any], Array]]:
         """What makes arrays of the results: copies of those that may be constants, operands, or one another."""
-        with self._lock:
+        with in_one_piece(), self._lock:
             first = self._first
             if self._branches or first is None:
                 self._first = None if self._branches else results
