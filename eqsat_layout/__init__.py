@@ -63,7 +63,9 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    with without_torch():
+    from eqsat_layout.system.forks import in_one_piece
+
+    with without_torch(), in_one_piece():
         home = importlib.import_module(f"{__name__}.{_HOMES.get(name, 'planning.pipeline')}")
     value = getattr(home, name)
     globals()[name] = value

@@ -18,6 +18,7 @@ from eqsat_layout.session.interface_functions import interface_of, with_interfac
 from eqsat_layout.session.known_file import without_sizes
 from eqsat_layout.sources.program import Source
 from eqsat_layout.sources.source import source_of
+from eqsat_layout.system.tvm_lock import one_at_a_time
 from eqsat_layout.targets.lowering import prepared
 from eqsat_layout.targets.registry import target as target_of
 
@@ -29,6 +30,7 @@ class SessionModel:
         self._source, self._options = source, options
         self._target = target_of(target, approx=options.get("approx", True))
 
+    @one_at_a_time
     def compiled(self) -> tuple[Any, Interface, list[str]]:
         """The executable, what it takes and gives, and what a person should know of it."""
         interface = interface_of(self._read, any_address=self._target.any_address, needs=self._target.needs)
@@ -36,6 +38,7 @@ class SessionModel:
         executable, notes = compiled_with_notes(module, self._target, without_sizes(self._options))
         return executable, interface, notes
 
+    @one_at_a_time
     def plan(self) -> Plan:
         """What was chosen and why."""
         return plan(prepared(self._read.module, self._target), self._target, **without_sizes(self._options))

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from eqsat_layout.session.tensors import Array, array_of
+from eqsat_layout.system.forks import in_one_piece
 from eqsat_layout.targets.gpu.host.device_program import DeviceProgram
 from eqsat_layout.targets.gpu.host.plan import flat
 from eqsat_layout.targets.gpu.host.runner import Runner
@@ -26,7 +27,7 @@ class DeviceRuns:
     def __call__(self, tensors: Sequence[Any]) -> list[Array]:
         """What the program makes of ``tensors``, tuples in order."""
         arrays = [array_of(tensor, copied=False) for tensor in tensors]
-        with self._lock:
+        with in_one_piece(), self._lock:
             return list(flat([self._runner(*arrays, entry=self._entry)]))
 
     @cached_property

@@ -17,6 +17,7 @@ from eqsat_layout.errors import EqsatError
 from eqsat_layout.session.runtime import virtual_machine
 from eqsat_layout.session.tensors import Array, array_of, span, way_back
 from eqsat_layout.session.thread_count import ThreadCount
+from eqsat_layout.system.forks import enter, in_one_piece, leave
 
 
 class Runs:
@@ -47,9 +48,15 @@ class Runs:
         try:
             run = self._idle.pop()
         except IndexError:
-            run = self.new_machine()[self._entry]
-        with self._threads:
-            results = list(_flat(run(*tensors)))
+            with in_one_piece():
+                run = self.new_machine()[self._entry]
+        token = id(run)  # TVM's allocator has a lock, and whatever forks while it is held waits for ever
+        enter(token)
+        try:
+            with self._threads:
+                results = list(_flat(run(*tensors)))
+        finally:
+            leave(token)
         self._idle.append(run)
         return results
 
@@ -59,7 +66,7 @@ class Runs:
 
     def _ways_back(self, results: list[Any], tensors: Sequence[Any]) -> list[Callable[[Any], Array]]:
         """What makes arrays of the results: copies of those that may be constants, operands, or one another."""
-        with self._lock:
+        with in_one_piece(), self._lock:
             first = self._first
             if self._branches or first is None:
                 self._first = None if self._branches else results

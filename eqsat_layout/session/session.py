@@ -23,7 +23,9 @@ from eqsat_layout.session.runs import Runs
 from eqsat_layout.session.runtime import CPU
 from eqsat_layout.session.size_errors import size_error
 from eqsat_layout.session.tensors import Array, Staging
+from eqsat_layout.system.forks import in_one_piece
 from eqsat_layout.system.suffixes import COMPILED, kind_of, path_of
+from eqsat_layout.system.tvm_lock import check_not_left_behind
 from eqsat_layout.system.without_torch import without_torch
 from eqsat_layout.targets.gpu.host.device_program import DeviceProgram
 
@@ -49,6 +51,7 @@ class Session:
         check_options(options)
         self._staging: deque[Staging] = deque()
         self._given = (source, target, options)
+        self._read: SessionModel | None = None
         self._file: Path | None = None
         if _is_compiled(source):
             _check_nothing_is_asked(source, target, options)
@@ -117,13 +120,17 @@ class Session:
         check_names(names, known, "output")
         return list(map(known.index, names))
 
-    @cached_property
+    @property
     def _model(self) -> SessionModel:
         if _is_compiled(self._given[0]):
             raise EqsatError("a library holds no plan: make a session of the model itself")
-        with without_torch():
-            from eqsat_layout.session.compiled import SessionModel
-        return SessionModel(*self._given)
+        if self._read is None:
+            check_not_left_behind()  # it may have been in the middle of an import
+            with without_torch(), in_one_piece():
+                from eqsat_layout.session.compiled import SessionModel
+
+                self._read = SessionModel(*self._given)
+        return self._read
 
     @cached_property
     def _runs(self) -> Runs | DeviceRuns:

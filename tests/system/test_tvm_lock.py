@@ -21,6 +21,7 @@ from tvm.relax import op as R
 import eqsat_layout
 from eqsat_layout.egraph.engine import Engine
 from eqsat_layout.errors import EqsatError
+from eqsat_layout.system.tvm_lock import one_at_a_time
 
 
 @pytest.mark.parametrize("entry", [eqsat_layout.optimize, eqsat_layout.compile])
@@ -110,3 +111,32 @@ def test_a_fork_leaves_the_e_graphs_of_its_parent_alone(made_in: str) -> None:
         gc.enable()
     gc.collect()
     assert kept[0]() is None
+
+
+def test_a_fork_of_a_process_in_which_another_thread_plans_is_told_so() -> None:
+    """It waited for ever for what that thread held: the lock of a property, that of a module which was imported."""
+    is_inside, goes_on = threading.Event(), threading.Event()
+    mod = program(lambda b, x: b.emit(R.exp(x)), (4, 6))
+
+    @one_at_a_time
+    def work() -> None:
+        is_inside.set()
+        goes_on.wait()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    is_inside.wait()
+    try:
+        assert "while another thread planned" in of_a_fork(lambda: str(eqsat_layout.optimize(mod)))
+        assert "while another thread planned" in of_a_fork(lambda: str(eqsat_layout.Session(mod)))
+    finally:
+        goes_on.set()
+        thread.join()
+
+
+def test_a_fork_of_the_thread_that_plans_is_as_any_other() -> None:
+    @one_at_a_time
+    def fork() -> str:
+        return of_a_fork(one_at_a_time(lambda: "went through"))
+
+    assert fork() == "went through"

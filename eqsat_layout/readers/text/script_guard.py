@@ -11,6 +11,7 @@ import builtins
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from eqsat_layout.readers.guards.tensor_sizes import MOST_PARTS
 from eqsat_layout.readers.text.script_literals import UnsafeScriptError, check_depth, check_literals, dotted, refusal
 from eqsat_layout.readers.text.script_words import CASTS, Words
 
@@ -151,6 +152,21 @@ class _Grammar:
             for shape in shapes:
                 if path == "T.Buffer" or not isinstance(shape, ast.Constant):  # R.Tensor("float32") has no shape
                     self._quoted_extents(shape)
+        if path == "R.split":
+            self._parts(node)
+
+    def _parts(self, node: ast.Call) -> None:
+        """TVM makes a type for each part that a split is told to make, before anything can count them."""
+        given = [*node.args[1:2], *(k.value for k in node.keywords if k.arg == "indices_or_sections")]
+        for told in given:
+            match told:
+                case ast.List() | ast.Tuple():
+                    pass
+                case ast.Constant(value=int(parts)):
+                    if parts > MOST_PARTS:
+                        raise refusal(node, f"a tuple has {parts} parts, of which there may be {MOST_PARTS}")
+                case _:
+                    raise refusal(node, "how many parts a tensor is split into is a number or a list of places")
 
     def _quoted_extents(self, shape: ast.expr) -> None:
         """TVM evaluates the strings in it."""
