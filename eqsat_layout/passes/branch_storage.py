@@ -17,7 +17,7 @@ from tvm.relax import backend, transform
 from eqsat_layout.graph.quiet import LEGALIZERS
 from eqsat_layout.passes.asked_halves import halves_asked_for
 from eqsat_layout.passes.scans_in_columns import SCANS
-from eqsat_layout.passes.sorts_in_rows import SORTS
+from eqsat_layout.passes.sorts_in_rows import sorts
 from eqsat_layout.tir.structural import nodes_of, structural_map, with_relax_functions
 
 _ALLOCATES: Final = "relax.memory.alloc_storage"
@@ -26,13 +26,13 @@ Scope = tuple[int, ...]
 """The numbers of the branches that something stands in, the outermost one first."""
 
 
-def relax_pipeline() -> Any:
+def relax_pipeline(*, exact: bool) -> Any:
     """TVM's ``default_build``, with this after its planner, legalisations of ours, and without CUDA graphs."""
     return tvm.transform.Sequential(
         [
             backend.DispatchSampling(),
             halves_asked_for(),
-            transform.LegalizeOps({**LEGALIZERS, **SCANS, **SORTS}),
+            transform.LegalizeOps({**LEGALIZERS, **SCANS, **sorts(exact=exact)}),
             backend.DispatchSortScan(),
             transform.RewriteDataflowReshape(),
             transform.ToNonDataflow(),

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from tvm import relax, te, tirx
@@ -53,7 +54,8 @@ _FEWER: Final = 9
 
 @dataclass(frozen=True)
 class _Rows:
-    """``length`` elements each, ``after`` apart, of which the first ``count`` are wanted."""
+    """``length`` elements each, ``after`` apart, of which the first ``count`` are wanted. ``exact``: also of -0 and 0,
+    which are equal, the first one comes first."""
 
     before: int
     length: int
@@ -61,6 +63,7 @@ class _Rows:
     count: int
     dtype: str
     is_descending: bool
+    exact: bool
 
     def word(self, element: Any, place: Any) -> Any:
         """The least is the first one."""
@@ -97,7 +100,7 @@ def _int64(value: int) -> Any:
     return tirx.const(value, "int64")
 
 
-def _legalized(builder: Any, call: Any) -> Any:
+def _legalized(builder: Any, call: Any, *, exact: bool) -> Any:
     (x, *_), attrs = call.args, call.attrs
     name = str(call.op.name).removeprefix("relax.")
     shape = _known(x.ty.shape)
@@ -109,7 +112,8 @@ def _legalized(builder: Any, call: Any) -> Any:
     count = min(int(attrs.k), shape[axis]) if is_first and int(attrs.k) > 0 else shape[axis]
     parts = _PARTS[str(attrs.ret_type) if is_first else name]
     is_descending = bool(attrs.largest if is_first else attrs.descending)
-    rows = _Rows(math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]), count, dtype, is_descending)
+    around = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
+    rows = _Rows(around[0], shape[axis], around[1], count, dtype, is_descending, exact)
     dtypes = [dtype if part == "values" else str(attrs.dtype) for part in parts]
     result = [*shape[:axis], count, *shape[axis + 1 :]]
 
@@ -132,7 +136,10 @@ _PARTS: Final = {
 }
 """By op, or by what is asked of the first elements."""
 
-SORTS: Final = dict.fromkeys(("relax.sort", "relax.argsort", "relax.topk"), _legalized)
+
+def sorts(*, exact: bool) -> dict[str, Callable[[Any, Any], Any]]:
+    """Legalisations by op. Not ``exact``: -0 may come before a 0 that came first, where rows lie across memory."""
+    return dict.fromkeys(("relax.sort", "relax.argsort", "relax.topk"), partial(_legalized, exact=exact))
 
 
 def _known(shape: Any) -> list[int]:
@@ -186,7 +193,8 @@ def _sorted(rows: _Rows, data: Any, outs: dict[str, Any]) -> Any:
 def _tiles(rows: _Rows, data: Any, outs: dict[str, Any]) -> Any:
     """Rows that lie across memory, many at a time."""
     whole, rest = divmod(rows.after, _COLUMNS)
-    tiles, are_keys = whole + (rest > 0), "indices" not in outs
+    are_equal_told_apart = rows.exact and rows.dtype.startswith("float")
+    tiles, are_keys = whole + (rest > 0), "indices" not in outs and not are_equal_told_apart
     kind = "int32" if are_keys else "int64"
     with IRBuilder() as ib:
         source = T.buffer_proxy(data)

@@ -24,6 +24,7 @@ from eqsat_layout.system.frames import head_of, split_head
 from eqsat_layout.system.store import ArtefactStore
 from eqsat_layout.system.workers import workers
 from eqsat_layout.targets.cpu.accepted import may_fail
+from eqsat_layout.targets.cpu.machine import machine_of
 from eqsat_layout.targets.cpu.objects import KernelJob, MadeObject, build_scheduled, make_object
 from eqsat_layout.targets.cpu.units import Unit, named_by_structure, other_units, units_by_function
 from eqsat_layout.targets.executable import POOL, Executable, ObjectFile, linked_when_exported, shared_library
@@ -48,7 +49,7 @@ class Build:
         """``mod`` built. A kernel whose schedule can't be lowered is built without one, and a note says so."""
         named, units = named_by_structure(self._called(mod))
         with self.target:
-            lowered = relax_pipeline()(named)
+            lowered = relax_pipeline(exact=machine_of(self.target).is_exact)(named)
         units += other_units(lowered, units)
         objects = [ObjectFile(unit.symbols, data) for unit, data in zip(units, self._made(units, notes), strict=True)]
         if not self.runs_here or cc.get_cc() is None:
