@@ -125,3 +125,21 @@ def test_what_has_no_type_is_refused(tmp_path: Path) -> None:
     (tmp_path / "m.json").write_text(tvm.ir.save_json(tvm.IRModule({"main": function})))
     with pytest.raises(FileError, match=r"main: an expression has no type; save what relax.transform.Normalize\(\)"):
         read_module(tmp_path / "m.json")
+
+
+def test_a_split_into_a_thousand_million_parts_is_refused(tmp_path: Path) -> None:
+    """Its variable is said to have seven: TVM made a type for each part all the same, for hours."""
+    builder, x = relax.BlockBuilder(), relax.Var("x", relax.TensorType((21, 5), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            part = builder.emit_output(builder.emit(relax.op.split(x, 7, axis=0))[0])
+        builder.emit_func_output(part)
+    path = tmp_path / "m.json"
+    write_module(builder.get(), path)
+    loaded = json.loads(path.read_text())
+    (told,) = [node for node in loaded["nodes"] if node["type"] == "relax.attrs.SplitAttrs"]
+    number = loaded["nodes"][told["data"]["indices_or_sections"]]
+    loaded["nodes"][number["data"]["value"]]["data"] = 1_000_000_000
+    path.write_text(json.dumps(loaded))
+    with pytest.raises(FileError, match="has 1000000000 parts, more than 16384"):
+        read_module(path)

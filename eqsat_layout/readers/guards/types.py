@@ -14,8 +14,10 @@ import tvm_ffi
 from tvm import ir, relax, tirx
 from tvm.relax.analysis import type_base_check
 from tvm.relax.analysis.analysis import BaseCheckResult
+from tvm.relax.op.op_attrs import SplitAttrs
 
 from eqsat_layout.notes import last_of
+from eqsat_layout.readers.guards.tensor_sizes import MOST_PARTS
 from eqsat_layout.tir.structural import walk
 
 _SAYS_ITSELF: Final = (ir.Var, ir.Call, ir.Op, relax.ExternFunc)
@@ -38,6 +40,7 @@ def check_types(mod: tvm.IRModule) -> None:
         raise UnsafeTypeError(f"{name}: an expression has no type; save what relax.transform.Normalize() gives")
     for var, function in mod.functions_items():
         for node in _distinct(function):
+            _check_parts(node, var.name_hint)
             _check(node, mod, var.name_hint)
     relax.analysis.well_formed(mod)
 
@@ -76,6 +79,14 @@ def _distinct(function: Any) -> list[Any]:
     visitors = (*((kind, see) for kind in (ir.Expr, *_STATEMENTS)), (ir.Var, see_variable))
     walk(function, *visitors)
     return list(found.values())
+
+
+def _check_parts(node: Any, function: str) -> None:
+    """TVM makes a type for each part that a split is told to make, whatever stands with it."""
+    attrs = node.attrs if isinstance(node, ir.Call) else None
+    parts = attrs.indices_or_sections if isinstance(attrs, SplitAttrs) else None
+    if isinstance(parts, tirx.IntImm) and int(parts) > MOST_PARTS:
+        raise UnsafeTypeError(f"{function}: {_named(node)} has {int(parts)} parts, more than {MOST_PARTS}")
 
 
 def _check(node: Any, mod: tvm.IRModule, function: str) -> None:
