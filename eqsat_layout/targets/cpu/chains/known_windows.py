@@ -13,7 +13,7 @@ import tvm_ffi
 
 from eqsat_layout.targets.cpu.machine import CpuMachine
 
-_MOST: Final = 500
+_MOST: Final = 200
 """Functions of which something is kept; some tens of kilobytes each."""
 
 
