@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tvm import ir, tirx
+from tvm import ir, s_tir, tirx
 
 from eqsat_layout.errors import Refused
 from eqsat_layout.tir.blocks import accesses_of, block_of, function_over, statements_of, store_of, with_accesses
@@ -35,6 +35,8 @@ class IndependentResults:
 
 def independent_results(func: Any) -> IndependentResults:
     """Refused where there are few, or one needs what another one does."""
+    if not isinstance(func.body, s_tir.SBlockRealize):
+        raise Refused("a body that is no block")
     statements = statements_of(func)
     if len(statements) < _MANY or func.body.block.alloc_buffers:
         raise Refused("few statements, or tensors that these share")

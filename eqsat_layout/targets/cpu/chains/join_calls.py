@@ -86,7 +86,9 @@ class _CallJoiner:
     known: KnownWindows
     _numbers: dict[Any, int] = field(default_factory=dict)
     _added: dict[Any, Any] = field(default_factory=dict)
-    _faults: set[tuple[int, Any]] = field(default_factory=set)
+    _faults: dict[tuple[int, Any], Any] = field(default_factory=dict)
+    """What was found where something failed: not for the next module, which is to be told, too."""
+    _failures: int = 0
 
     def joined(self, function: Any) -> dict[Any, Any]:
         """For each variable the call that defines it from now on; ``None``: it is not needed any more."""
@@ -100,11 +102,19 @@ class _CallJoiner:
             if joined is not None:
                 found |= {call.var: None for call in window[:-1]} | {window[-1].var: joined}
             elif len(window) > 1:
-                self.known.gains[self._key(window)] = None  # it can't be made: others of its parts may be
+                self._set_no_gain(self._key(window))  # it can't be made: others of its parts may be
                 found |= self._joined(window, readers)
             else:
                 self.kept(window[0].callee)
         return found
+
+    def _set_no_gain(self, key: Any) -> None:
+        """For the next module, too, unless making it has failed."""
+        gain = id(self.known.gains), key
+        if gain in self._faults or (id(self.known.made), key) in self._faults:
+            self._faults[gain] = None
+        else:
+            self.known.gains[key] = None
 
     def _windows(self, calls: Sequence[KernelCall], readers: Mapping[Any, list[Any]]) -> Iterator[Sequence[KernelCall]]:
         """A sequence in the windows that save the most time in all; each is given as soon as no other can be better."""
@@ -190,14 +200,18 @@ class _CallJoiner:
         self, found: dict[Any, T | None], key: Any, window: Sequence[KernelCall], make: Callable[[], T | None]
     ) -> T | None:
         """What is ``found`` by ``key``, made the first time; ``None`` where it is refused, or fails."""
-        if (id(found), key) in self._faults:
-            return None
+        fault = id(found), key
+        if fault in self._faults:
+            self._failures += 1  # of what asks, too
+            return self._faults[fault]
         if key not in found:
             names = ", ".join(dict.fromkeys(str(call.callee.name_hint) for call in window))
-            said = len(self.notes)
-            result = isolated(lambda: unless_refused(make), f"kernel {names} is not joined", self.notes)
-            if len(self.notes) > said:  # who asks next is to be told, too
-                self._faults.add((id(found), key))
+            before = self._failures
+            made = isolated(lambda: (unless_refused(make),), f"kernel {names} is not joined", self.notes)
+            result = made[0] if made else None
+            self._failures += not made
+            if self._failures > before:
+                self._faults[fault] = result
                 return result
             found[key] = result
         return found[key]

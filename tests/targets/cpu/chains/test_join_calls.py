@@ -411,6 +411,26 @@ def test_what_was_joined_once_is_known(monkeypatch):
     assert tvm_ffi.structural_equal(again, first)
 
 
+def test_what_fails_is_told_to_the_next_module_too(monkeypatch):
+    """That it saves nothing was kept for all modules: they were slower, and nothing said why."""
+
+    def body(emit, x, w, v):
+        return emit(back, emit(relu, emit(forth, x, w)), v)
+
+    def failing(*_, **__):
+        raise OverflowError("no tiles")
+
+    shapes = (12, 56, 56, 16), (6, 6), (4, 6)
+    own = "eqsat_layout.targets.cpu.chains.join_calls.joined_primfunc"
+    with monkeypatch.context() as patched:
+        patched.setattr(own, failing)
+        for _ in range(2):
+            notes = Notes(strict=False)
+            join_chains(module_of(body, *shapes), AVX2, notes)
+            assert any("is not joined: OverflowError: no tiles" in note for note in notes)
+    assert len(calls_of(join_chains(module_of(body, *shapes), AVX2, Notes(strict=True)))) == 1
+
+
 def gates(emit, x, w, h):
     """What a step of a recurrent network makes of a product: two parts of it are read together."""
 
