@@ -48,6 +48,13 @@ def known_operands(func: Any) -> list[int]:
     return [int(number) for number in (func.attrs.get(_KNOWN, {}) if func.attrs else {})]
 
 
+def with_literals_of(part: Any, func: Any, numbers: Sequence[int]) -> Any:
+    """``part`` of a ``func``, whose parameters are those of these ``numbers``, with what is known of them."""
+    known = func.attrs.get(_KNOWN, {}) if func.attrs else {}
+    values = {str(place): known[str(number)] for place, number in enumerate(numbers) if str(number) in known}
+    return part.with_attr(_KNOWN, values) if known else part
+
+
 @lru_cache(_REMEMBERED)
 def literals_of(func: Any) -> tuple[tuple[Any, Elements], ...]:
     """Parameters of ``func`` (their buffers) whose elements are known. Every stage of it asks."""

@@ -6,15 +6,16 @@ each of them: 100 parts took 25 s to compile.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from tvm import ir, s_tir, tirx
 
 from eqsat_layout.errors import Refused
+from eqsat_layout.passes.matrix_literals import with_literals_of
 from eqsat_layout.tir.blocks import accesses_of, block_of, function_over, statements_of, store_of, with_accesses
-from eqsat_layout.tir.structural import structural_map
+from eqsat_layout.tir.structural import nodes_of, structural_map
 
 _MANY: Final = 6
 """Results from which on they are taken one by one."""
@@ -47,11 +48,16 @@ def independent_results(func: Any) -> IndependentResults:
         raise Refused("one result in several statements")
     if any(own & set(written) != {result} for own, result in zip(used, written, strict=True)):
         raise Refused("a statement needs what another one does")
-    parts = [
-        function_over(func, [statement], (), [param for param in func.params if param in own])
-        for statement, own in zip(statements, used, strict=True)
-    ]
-    return IndependentResults(func, parts)
+    loaded = [{load.source for load in nodes_of(statement, ir.TensorLoad)} for statement in statements]
+    if any(not read <= own for read, own in zip(loaded, used, strict=True)):
+        raise Refused("a loop or a condition around a block that reads a tensor")
+    return IndependentResults(func, [_part(func, *pair) for pair in zip(statements, used, strict=True)])
+
+
+def _part(func: Any, statement: Any, used: Container[Any]) -> Any:
+    numbers = [number for number, param in enumerate(func.params) if param in used]
+    part = function_over(func, [statement], (), [func.params[number] for number in numbers])
+    return with_literals_of(part, func, numbers)
 
 
 def _statement(part: Any, done: Any) -> Any:
