@@ -52,7 +52,7 @@ def worth_of(
     dropped: dict[str, str] = {}
     for name, seconds in least.items():
         if seconds >= own:
-            dropped[name] = f"it takes {_told(seconds)} or more, and the op as it is {_told(own)}"
+            dropped[name] = f"it takes {_told(seconds)} or more, and the op in the best of its layouts {_told(own)}"
         elif seconds > _REAL * least[best]:
             dropped[name] = f"it takes {_told(seconds)} or more, and {best} {_told(_REAL * least[best])} or less"
     return Worth([a for a in algorithms if a.name not in dropped], dropped)

@@ -11,7 +11,7 @@ from targets.machines import AVX2, built
 from tvm import relax, te, tirx
 
 from eqsat_layout.errors import Refused
-from eqsat_layout.passes.matrix_literals import known_operands, knowing
+from eqsat_layout.passes.matrix_literals import knowing, known_operands
 from eqsat_layout.targets.cpu.schedule import schedule_primfunc
 from eqsat_layout.targets.schedules.independent_results import independent_results
 
@@ -77,8 +77,8 @@ def conditional() -> Any:
     results = ", ".join(f'o{i}: T.Buffer((16,), "float32")' for i in range(6))
     lines = [f'def func(a: T.Buffer((16,), "float32"), n: T.Buffer((6,), "int64"), {results}):']
     for i in range(6):
-        block = f'T.where(i < n[{i}])\n            v = T.axis.spatial(16, i)\n            o{i}[v] = a[v] * T.float32({i + 1})'
-        lines.append(f'    for i in range(16):\n        with T.sblock("b{i}"):\n            {block}')
+        lines.append(f'    for i in range(16):\n        with T.sblock("b{i}"):\n            T.where(i < n[{i}])')
+        lines.append(f"            v = T.axis.spatial(16, i)\n            o{i}[v] = a[v] * T.float32({i + 1})")
     return tvm.script.from_source("\n".join(["@T.prim_func(s_tir=True)", *lines]))
 
 

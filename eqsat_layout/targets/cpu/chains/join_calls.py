@@ -203,7 +203,8 @@ class _CallJoiner:
         fault = id(found), key
         if fault in self._faults:
             self._failures += 1  # of what asks, too
-            return self._faults[fault]
+            known: T | None = self._faults[fault]
+            return known
         if key not in found:
             names = ", ".join(dict.fromkeys(str(call.callee.name_hint) for call in window))
             before = self._failures
