@@ -24,8 +24,10 @@ _USUAL: Final = 5
 """Runs whose median a trial is compared with."""
 _BETTER: Final = 0.93
 """Of the usual time: less is noise."""
-_BETWEEN: Final = 30
-"""Runs between two trials, at least."""
+_SOON: Final = 4
+_BETWEEN: Final = 32
+"""Runs between two trials, at least: few after a change, which another library's threads may have made that spin for a
+moment, and twice as many each time that nothing is better."""
 _SHARE: Final = 200
 """A trial that was slower is paid for by this many times what it cost more, before the next one."""
 
@@ -50,6 +52,8 @@ class ThreadCount:
         self._usual: deque[int] = deque(maxlen=_USUAL)
         self._until = 0
         """Nanoseconds of runs before the next trial."""
+        self._pause = _SOON
+        """Runs before it, at least."""
         self._own = _OfThread()
         self._lock = threading.Lock()
 
@@ -95,7 +99,7 @@ class ThreadCount:
 
     def _begin(self, loops: int) -> None:
         usual = median(self._usual)
-        self._until = int(_BETWEEN * usual)
+        self._until = int(self._pause * usual)
         near = [count for count in (self._count // 2, min(self._count * 2, self._all)) if 0 < count != self._count]
         if loops and (usual < _LONG * loops or self._count < self._all):
             self._direction += 1
@@ -106,8 +110,10 @@ class ThreadCount:
         usual = median(self._usual)
         self._trial = None
         if median(trial[1:]) < _BETTER * usual:
-            self._count = self._tried
+            self._count, self._pause, self._until = self._tried, _SOON, 0
             self._usual.clear()
         else:
+            self._pause = min(2 * self._pause, _BETWEEN)
+            self._until = int(self._pause * usual)
             lost = sum(trial) - len(trial) * usual
             self._until = max(int(_SHARE * lost), self._until)

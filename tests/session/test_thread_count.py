@@ -43,6 +43,14 @@ def test_what_changes_is_noticed_again() -> None:
     assert [found[run] for run in (2999, 5999, 8999)] == [4, 1, 4]
 
 
+def test_what_disturbs_for_a_moment_is_soon_forgotten() -> None:
+    """A network ran with one thread for as long as others took turns with it, whose threads spin when they are done."""
+    takes = {1: 160_000, 2: 120_000, 4: 100_000}
+    found = counts(4000, lambda run, count: takes[count] + (100_000 if run % 50 < 8 and count > 1 else 0))
+    assert found.count(4) > 0.75 * len(found)
+    assert found.count(1) < 0.1 * len(found)
+
+
 def test_trials_of_what_is_slower_cost_little() -> None:
     """A run on one core may take many times as long."""
     took = {1: 400_000, 2: 300_000, 4: 100_000}
