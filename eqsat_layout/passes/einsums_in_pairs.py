@@ -2,7 +2,8 @@
 
 In: a Relax module. Out: the same with einsums of two operands, those first whose product takes the fewest
 multiplications. A sum over all axes at once multiplies as often as the extents of all of them together: of three
-matrices n to the fourth in place of twice n cubed.
+matrices n to the fourth in place of twice n cubed. What lies between is float32 where operands are narrower floats: a
+sum of products may be beyond 65504 of which the whole is not.
 """
 
 from __future__ import annotations
@@ -61,6 +62,13 @@ class _Pairs(relax.PyExprMutator):  # type: ignore[misc]
             return call
         terms, result = found
         extents, operands = _extents(call, terms) or {}, list(call.args[0].fields)
+        own_type = str(operands[0].ty.dtype)
+        is_narrow = "float" in own_type and own_type not in (
+            "float32",
+            "float64",
+        )  # bfloat16 and those of 8 bits among them
+        if is_narrow:
+            operands = [self.builder_.emit(relax.op.astype(operand, "float32")) for operand in operands]
 
         def multiplications(pair: tuple[int, int]) -> int:
             return math.prod(extents[letter] for letter in {*terms[pair[0]], *terms[pair[1]]})
@@ -74,4 +82,5 @@ class _Pairs(relax.PyExprMutator):  # type: ignore[misc]
             )
             terms[first], operands[first] = own, made
             del terms[second], operands[second]
-        return self.builder_.normalize(relax.op.einsum(operands, f"{','.join(terms)}->{result}"))
+        made = relax.op.einsum(operands, f"{','.join(terms)}->{result}")
+        return self.builder_.normalize(relax.op.astype(self.builder_.emit(made), own_type) if is_narrow else made)

@@ -282,12 +282,24 @@ def _first_ones(rows: _Rows, word: Any, put: Any) -> None:
 
     whole, rest = divmod(rows.length, _BLOCK)
     if whole:
-        with T.serial(0, whole) as b:
-            look(b * _BLOCK, _BLOCK)
+        at, step = _alloc(1, "int32"), _step(whole)
+        at[0] = _int32(0)
+        with T.serial(0, whole):
+            look(T.bind(at[0] * _BLOCK), _BLOCK)
+            at[0] = tirx.Select(at[0] + step < whole, at[0] + step, at[0] + (step - whole))
     if rest:
         look(_int32(whole * _BLOCK), rest)
     with T.serial(0, count) as q:
         put(q, _place(best[q]))
+
+
+def _step(whole: int) -> int:
+    """From one block to the next that is looked at. In the order of memory, each element of a row that is sorted the
+    other way takes a place among the first; words say themselves where they come from, so that any order will do."""
+    step = max(1, round(whole * (math.sqrt(5) - 1) / 2))
+    while math.gcd(step, whole) > 1:
+        step += 1
+    return step
 
 
 def _counted(rows: _Rows, word: Any, put: Any) -> None:

@@ -25,11 +25,18 @@ _inside: Final[dict[int, int]] = {}
 
 
 class _Fork:
-    """Of one at a time: others wait for ``turn``."""
+    """Of one thread at a time: others wait for ``turn``."""
 
     def __init__(self) -> None:
-        self.is_near = False
-        self.turn = threading.Lock()
+        self.forking: list[int] = []
+        """The thread, as often as it is about to fork: what handles a signal meanwhile may fork, too."""
+        self.turn = threading.RLock()
+
+    def is_near(self) -> bool:
+        """For other threads. The one that forks, what handles its signals and what others registered for forks go on:
+        they would wait for themselves."""
+        forking = list(self.forking)
+        return bool(forking) and threading.get_ident() not in forking
 
 
 _fork: Final = _Fork()
@@ -39,7 +46,7 @@ def enter(token: int) -> None:
     """No fork until ``leave(token)``. No two may have the same token at once, such as the ``id`` of what is used."""
     thread = threading.get_ident()
     _inside[token] = thread  # before it is asked: a fork says that it is near, and then looks who is inside
-    while _fork.is_near and list(_inside.values()).count(thread) == 1:  # not within what the fork waits for
+    while _fork.is_near() and list(_inside.values()).count(thread) == 1:  # not within what the fork waits for
         del _inside[token]
         with _fork.turn:
             pass
@@ -65,20 +72,21 @@ def in_one_piece() -> Iterator[None]:
 
 def _before() -> None:
     _fork.turn.acquire()
-    _fork.is_near = True
     own, end = threading.get_ident(), time.monotonic() + _PATIENCE
+    _fork.forking.append(own)
     while any(thread != own for thread in list(_inside.values())) and time.monotonic() < end:
         time.sleep(_POLL)
 
 
 def _after_in_parent() -> None:
-    _fork.is_near = False
-    _fork.turn.release()
+    if threading.get_ident() in _fork.forking:  # an interrupt may have ended what comes before
+        _fork.forking.pop()
+        _fork.turn.release()
 
 
 def _after_in_child() -> None:
-    _fork.is_near = False
-    _fork.turn = threading.Lock()
+    _fork.forking.clear()
+    _fork.turn = threading.RLock()
     own = threading.get_ident()
     for token in [token for token, thread in _inside.items() if thread != own]:
         del _inside[token]

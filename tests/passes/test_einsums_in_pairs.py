@@ -16,9 +16,9 @@ from eqsat_layout.targets.registry import target
 from eqsat_layout.tir.structural import nodes_of
 
 
-def einsum(equation: str, shapes: list[tuple[int, ...]]) -> Any:
+def einsum(equation: str, shapes: list[tuple[int, ...]], dtype: str = "float32") -> Any:
     builder = relax.BlockBuilder()
-    params = [relax.Var(f"x{n}", relax.TensorType(shape, "float32")) for n, shape in enumerate(shapes)]
+    params = [relax.Var(f"x{n}", relax.TensorType(shape, dtype)) for n, shape in enumerate(shapes)]
     with builder.function("main", params):
         with builder.dataflow():
             output = builder.emit_output(relax.op.einsum(params, equation))
@@ -45,6 +45,18 @@ def test_einsums_of_three(equation: str, shapes: list[tuple[int, ...]], wanted: 
     inputs = [rng.standard_normal(shape).astype("float32") for shape in shapes]
     (got,) = eqsat_layout.Session(einsum(equation, shapes)).run(None, {f"x{n}": x for n, x in enumerate(inputs)})
     np.testing.assert_allclose(got, np.einsum(equation, *inputs), rtol=1e-5, atol=1e-5)
+
+
+def test_what_lies_between_is_wide() -> None:
+    """60 * 60 * 64 is no float16: results were infinite that are 1152."""
+    shapes: list[tuple[int, ...]] = [(4, 64), (64, 5), (5, 6)]
+    inputs = {
+        f"x{n}": np.full(shape, value, "float16")
+        for n, (shape, value) in enumerate(zip(shapes, (60, 60, 1e-3), strict=True))
+    }
+    (got,) = eqsat_layout.Session(einsum("ij,jk,kl->il", shapes, "float16")).run(None, inputs)
+    assert got.dtype == "float16"
+    np.testing.assert_allclose(got, np.full((4, 6), 1152), rtol=1e-3)
 
 
 def test_exact_einsums_stay() -> None:

@@ -43,7 +43,7 @@ def test_a_fork_waits_for_who_is_inside() -> None:
     runner.start()
     is_inside.wait()
     forker.start()
-    while not forks._fork.is_near:
+    while not forks._fork.is_near():
         pass
     late = threading.Thread(target=lambda: (enter(1), said.append("late"), leave(1)))
     late.start()
@@ -54,6 +54,25 @@ def test_a_fork_waits_for_who_is_inside() -> None:
     assert said[0] == "run"
     assert set(said[1:]) == {"fork 0", "late"}
     assert not forks._inside
+
+
+def test_who_forks_does_not_wait_for_itself() -> None:
+    """What handled a signal, or what another library had registered for forks, and ran a session or forked, waited for
+    ever for the fork that it was a part of."""
+    ended = threading.Event()
+
+    def forks_within_a_fork() -> None:
+        forks._before()
+        with in_one_piece():
+            forks._before()
+            forks._after_in_parent()
+        with in_one_piece():
+            ended.set()
+        forks._after_in_parent()
+
+    threading.Thread(target=forks_within_a_fork, daemon=True).start()
+    assert ended.wait(5)
+    assert fork() == 0
 
 
 def test_a_fork_from_inside_waits_for_nobody() -> None:
