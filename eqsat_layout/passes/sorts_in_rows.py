@@ -44,9 +44,6 @@ _DIGIT: Final = 8
 _ELEMENTS: Final = 4096
 """Of the rows that are done by one core without looking for more work."""
 
-_WORST: Final = 8
-"""Times that a sort takes, which keeping the first few may take at most of rows in the other order."""
-
 _UNROLLED: Final = 8
 _COLUMNS: Final = 16
 _CACHE: Final = 1 << 17
@@ -161,8 +158,6 @@ def _way(rows: _Rows) -> Callable[..., None]:
         _counted: n * n / 3.5 + 2 * n,
         _by_digits: -(-_BITS[rows.dtype] // _DIGIT) * (7 * n + 600),
     }
-    if n * (20 + 1.5 * k) > _WORST * cycles[_by_digits]:
-        del cycles[_first_ones]
     return min(cycles, key=lambda way: cycles[way])
 
 

@@ -10,7 +10,7 @@ import tvm
 from tvm import relax, tirx
 
 import eqsat_layout
-from eqsat_layout.passes.sorts_in_rows import _Rows, _step, _way
+from eqsat_layout.passes.sorts_in_rows import _step
 from eqsat_layout.passes.sorts_in_rows import sorts as legalisations
 from eqsat_layout.tir.intrinsics import is_call
 from eqsat_layout.tir.structural import nodes_of
@@ -98,19 +98,9 @@ def test_zeros_of_both_signs_keep_their_order_where_results_are_exact() -> None:
         assert got.tobytes() == np.take_along_axis(given, own, 0).tobytes()
 
 
-def test_rows_in_the_other_order_take_no_square_of_what_is_asked_for() -> None:
-    """Each element would take its place among the first 1500 of a million: .6 s of processor time, of .01."""
-
-    def way(length: int, count: int) -> str:
-        return _way(_Rows(1, length, 1, count, "float32", is_descending=False, exact=False)).__name__
-
-    assert [way(50_000, 5), way(50_000, 50)] == ["_first_ones"] * 2
-    assert way(1_000_000, 1500) == "_by_digits"
-
-
 @pytest.mark.parametrize("whole", [1, 2, 3, 8, 9, 15, 100, 15625])
 def test_first_ones_are_not_looked_for_in_the_order_of_memory(whole: int) -> None:
-    """Where rows grow, each element took a place: the first 100 of 10000 took 8 times as long as of random numbers."""
+    """Where rows grow, each element took a place: the first 1000 of a million took 94 times as long as otherwise."""
     step = _step(whole)
     blocks = [n * step % whole for n in range(whole)]
     assert sorted(blocks) == list(range(whole))
