@@ -37,7 +37,8 @@ typedef struct {
 int TVMFFIErrorSetRaisedFromCStr(const char* kind, const char* message);
 
 static Share shares[MOST];
-static int threads = 1, started;
+static atomic_int threads = 1;
+static int started;
 static int taking; /* of the threads, in the present loop */
 static Lambda lambda;
 static void* closure;
