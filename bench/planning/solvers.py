@@ -20,13 +20,13 @@ from rich.table import Table
 
 from bench.networks import hard_for_tvm
 from bench.planning import peers
+from eqsat_layout.cost.database import Database
 from eqsat_layout.extract.solver import ilp
 from eqsat_layout.extract.solver.frontier import solve
 from eqsat_layout.extract.solver.greedy import solve_greedy
 from eqsat_layout.extract.solver.problem import ExtractionError, Problem
 from eqsat_layout.extract.solver.reduce import reduce
 from eqsat_layout.models import resnet50
-from eqsat_layout.planning.pipeline import machine_costs
 from eqsat_layout.planning.search import plan_regions, search_of
 from eqsat_layout.report.text import format_seconds
 from eqsat_layout.system.collector import collector_paused
@@ -58,7 +58,7 @@ def main() -> None:
 def problems(mod: Any) -> Iterator[Problem]:
     """What ``eqsat_layout.plan`` has to solve; trivial regions are left out."""
     target = target_of()
-    search = search_of(mod, target, {}, lambda program: machine_costs(program, target))
+    search = search_of(mod, target, {}, Database().read())
     with collector_paused():
         regions = plan_regions(search)
     return (r.selection.problem for r in regions if len(r.selection.problem.classes) > 4)

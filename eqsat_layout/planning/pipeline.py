@@ -15,11 +15,9 @@ from typing import Any, Unpack
 import tvm
 
 from eqsat_layout.cost.database import Database
-from eqsat_layout.cost.model import CostModel
 from eqsat_layout.egraph.rules import Command, is_own
 from eqsat_layout.errors import EqsatError, ValidationError
 from eqsat_layout.extract.region import Region
-from eqsat_layout.graph.graph import Program
 from eqsat_layout.planning.choice import Choice
 from eqsat_layout.planning.joined_layouts import with_joins
 from eqsat_layout.planning.options import Options, with_options_in_help
@@ -79,7 +77,7 @@ def choose(
     ``build``: what the chosen module is built with anyway; then that is what is validated.
     """
     check_module(mod)
-    search = search_of(mod, target, options, lambda program: machine_costs(program, target), left_out)
+    search = search_of(mod, target, options, Database().read(), left_out)
     choice = with_joins(Choice(mod, mod.clone(), search, plan_regions(search), build))
     if choice.taken and (options.get("validate") or options.get("fallback")):
         with search.clock.stage("validate"):
@@ -132,13 +130,6 @@ def _guilty(rules: Sequence[Command], choose_without: Callable[[frozenset[Comman
 def _kept(region: Region) -> Region:
     """The region as it was, whatever was planned for it."""
     return replace(region, annotated=False, is_joined=False, solution=replace(region.solution, cost=math.inf))
-
-
-def machine_costs(program: Program, target: Target) -> CostModel:
-    """The target's costs with what was measured on the machine, if anything was."""
-    known = Database().read()
-    program.notes += [note for note in known.notes if note not in program.notes]
-    return target.costs(known, program.signatures.values())
 
 
 def OptimizeLayout(target: Any = None, **options: Unpack[Options]) -> Any:

@@ -38,7 +38,7 @@ class PlanSpace:
                 prepared(mod, target, notes=notes),
                 target,
                 options,
-                lambda _: target.modelled(Snapshot()),
+                Snapshot(),
                 all_algorithms=True,
             )
             self._regions = [region.saturated for region in plan_regions(search)]

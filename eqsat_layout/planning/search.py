@@ -6,7 +6,7 @@ In: a module, a checked target and options. Out: a :class:`Search`, what every r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +17,7 @@ from tvm import relax
 from eqsat_layout.cost.assumed import AssumedSizes
 from eqsat_layout.cost.checked import checked_cost_model
 from eqsat_layout.cost.copies import COPY, FewestCopies
+from eqsat_layout.cost.database import Snapshot
 from eqsat_layout.cost.model import CostModel, Roofline
 from eqsat_layout.egraph.flows import Spokesman, flow_callbacks, user_flows
 from eqsat_layout.egraph.limits import Limits
@@ -82,14 +83,14 @@ def search_of(
     mod: Any,
     target: Target,
     options: Options,
-    costs_of: Callable[[Program], CostModel],
+    known: Snapshot,
     left_out: frozenset[Command] = frozenset(),
     *,
     all_algorithms: bool = False,
 ) -> Search:
     """What ``options`` ask for, ``mod`` imported, without the rules ``left_out``.
 
-    ``mod`` is a checked module; ``costs_of`` gives the costs where the user has no model. ``all_algorithms``: those too
+    ``mod`` is a checked module; ``known``: what was measured on the machine. ``all_algorithms``: those too
     that can't pay by these costs, where nothing is measured yet.
     Raises :class:`~eqsat_layout.errors.EqsatError` for a malformed module, rule file, layout, flow or candidate,
     ``TypeError`` for an option that is none.
@@ -113,12 +114,15 @@ def search_of(
     program.notes += [f"{path}: there is no rule in it" for path in empty if not left_out]
     program.notes += [*lint_notes(commands), *spoken.notes, *unmet_desires(desired, program)]
     with clock.stage("candidates"):
-        costs = costs_of(program) if own_model is None else checked_cost_model(own_model)
-        offers_all = all_algorithms or own_model is not None or objective in _SAID
-        prices = costs if isinstance(costs, Roofline) and not offers_all else None
+        modelled = target.modelled(known)
+        offers_all = all_algorithms or known.has_kernels or own_model is not None or objective in _SAID
+        prices = modelled if isinstance(modelled, Roofline) and not offers_all else None
         offers = _offers(program, target, options, spoken.by_key, prices)
-        if own_model is None and prices is None:
-            costs = costs_of(program)  # which may know the ops of algorithms, too
+        if own_model is None:
+            program.notes += known.notes
+            costs = target.costs(known, program.signatures.values())
+        else:
+            costs = checked_cost_model(own_model)
         if objective in _SAID:
             costs = target.traffic(costs) if objective == TRAFFIC else FewestCopies(costs)
             program.notes.append(_SAID[objective])

@@ -23,7 +23,7 @@ from eqsat_layout.graph.importer import import_module
 from eqsat_layout.implementations.layouts import Blocking, layout_candidates
 from eqsat_layout.maps import UNDEF, Format, IndexMap
 from eqsat_layout.models import resnet50
-from eqsat_layout.planning.pipeline import machine_costs
+from eqsat_layout.planning.pipeline import choose
 from eqsat_layout.targets.cpu.target import CpuTarget
 from eqsat_layout.targets.lowering import lower
 from eqsat_layout.targets.protocol import Target, with_constants
@@ -132,11 +132,11 @@ def test_stored_constants_are_used(calibrated: tuple[Path, str]) -> None:
 def test_the_usual_place_is_read_where_no_database_is_given(
     calibrated: tuple[Path, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    program = import_module(resnet50(image=32, width=8, blocks=(1, 1, 1, 1)))
+    mod = resnet50(image=32, width=8, blocks=(1, 1, 1, 1))
     monkeypatch.setenv("EQSAT_LAYOUT_CACHE", str(calibrated[0]))
-    assert machine_costs(program, target()) == roofline_of(target(), Database(calibrated[0]).read())
+    assert choose(mod, target(), {}).search.costs == roofline_of(target(), Database(calibrated[0]).read())
     monkeypatch.setenv("EQSAT_LAYOUT_CACHE", str(tmp_path))
-    assert machine_costs(program, target()) == target().roofline()
+    assert choose(mod, target(), {}).search.costs == target().roofline()
 
 
 def test_constants_that_the_model_has_no_field_for_are_passed_over() -> None:
