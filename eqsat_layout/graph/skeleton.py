@@ -20,6 +20,9 @@ from tvm import relax
 from eqsat_layout.system.frames import ALIGNMENT, padding_after
 from eqsat_layout.tir.structural import structural_map, with_relax_functions
 
+_LOOKED_AT: Final = 256
+"""Bytes of a tensor that tell whether it may be equal to another one."""
+
 
 @dataclass(frozen=True)
 class Skeleton:
@@ -92,9 +95,6 @@ class SharedTensors:
         self.kept.append(tensor)
         return len(self.kept) - 1
 
-
-_LOOKED_AT: Final = 256
-"""Bytes of a tensor that tell whether it may be equal to another one."""
 
 Kind = tuple[tuple[int, ...], str]
 """Shape and dtype of a tensor."""

@@ -19,6 +19,7 @@ from tvm import relax, tirx
 from eqsat_layout.passes.changed_calls import with_changed_calls
 
 _EINSUM: Final = tvm.ir.Op.get("relax.einsum")
+_WIDE: Final = ("float32", "float64")
 
 
 def einsums_in_pairs(mod: tvm.IRModule) -> tvm.IRModule:
@@ -63,10 +64,7 @@ class _Pairs(relax.PyExprMutator):  # type: ignore[misc]
         terms, result = found
         extents, operands = _extents(call, terms) or {}, list(call.args[0].fields)
         own_type = str(operands[0].ty.dtype)
-        is_narrow = "float" in own_type and own_type not in (
-            "float32",
-            "float64",
-        )  # bfloat16 and those of 8 bits among them
+        is_narrow = "float" in own_type and own_type not in _WIDE  # bfloat16 and those of 8 bits among them
         if is_narrow:
             operands = [self.builder_.emit(relax.op.astype(operand, "float32")) for operand in operands]
 

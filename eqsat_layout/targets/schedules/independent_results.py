@@ -10,12 +10,12 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tvm import ir, s_tir, tirx
+from tvm import ir, s_tir
 
 from eqsat_layout.errors import Refused
 from eqsat_layout.passes.matrix_literals import with_literals_of
-from eqsat_layout.tir.blocks import accesses_of, block_of, function_over, statements_of, store_of, with_accesses
-from eqsat_layout.tir.structural import nodes_of, structural_map
+from eqsat_layout.tir.blocks import accesses_of, block_of, function_over, statements_of, store_of
+from eqsat_layout.tir.structural import nodes_of, substitute
 
 _MANY: Final = 6
 """Results from which on they are taken one by one."""
@@ -31,7 +31,8 @@ class IndependentResults:
     def joined(self, done: Sequence[Any]) -> Any:
         """One function of the parts as they are scheduled."""
         pairs = zip(self.parts, done, strict=True)
-        return function_over(self.func, [_statement(*pair) for pair in pairs], (), self.func.params)
+        own = [substitute(now.body, dict(zip(now.params, part.params, strict=True))) for part, now in pairs]
+        return function_over(self.func, own, (), self.func.params)
 
 
 def independent_results(func: Any) -> IndependentResults:
@@ -58,17 +59,3 @@ def _part(func: Any, statement: Any, used: Container[Any]) -> Any:
     numbers = [number for number, param in enumerate(func.params) if param in used]
     part = function_over(func, [statement], (), [func.params[number] for number in numbers])
     return with_literals_of(part, func, numbers)
-
-
-def _statement(part: Any, done: Any) -> Any:
-    """What the scheduled ``part`` does, to the parameters that it was made for."""
-    params = dict(zip(done.params, part.params, strict=True))
-
-    def place(buffer: Any, indices: list[Any]) -> tuple[Any, list[Any]]:
-        return params.get(buffer, buffer), indices
-
-    def on_region(region: Any) -> Any:
-        own = params.get(region.source)
-        return region if own is None else tirx.BufferRegion(own, list(region.region))
-
-    return structural_map(with_accesses(done.body, place), (ir.TensorRegion, on_region))
