@@ -164,7 +164,8 @@ class Roofline:
             if fmt.padding[digit.axis] != (0, 0):
                 break
         line = _line(tensor)
-        valid = Format.row_major(fmt.shape).elements(self.symbolic_extent) * dtype_bytes(tensor.dtype)
+        own = math.prod(e if isinstance(e, int) else self.symbolic_extent for e in fmt.shape)
+        valid = own * dtype_bytes(tensor.dtype)
         return min(whole, valid * math.ceil(run / line) * line / run)
 
     def _lanes(self, op: Signature) -> int:

@@ -108,14 +108,12 @@ class Makers:
         ty, source, target = self.tensors.types[tensor], self._names.formats.get(before), self._names.formats.get(after)
         if before == after or ty is None or source is None or target is None or source.serves_as(target):
             return
-        question = (key, fused, ty, before, after)
+        question = (ty, before, after)
         if question not in costs:
-            costs[question] = math.inf
-            if source.index_map.inverse() is not None:
-                own = self._run_cost(key, fused)
-                costs[question] = own + max(0.0, float(self._costs.convert(ty, source, target, fused=True)))
+            is_read = source.index_map.inverse() is not None
+            costs[question] = max(0.0, float(self._costs.convert(ty, source, target, fused=True))) if is_read else math.inf
         if costs[question] < math.inf:
-            self._add(spec, costs[question], made)
+            self._add(spec, self._run_cost(key, fused) + costs[question], made)
 
     def _add(self, spec: Spec, cost: float, made: Made) -> None:
         if spec[0] not in self.tensors.constants and self.tensors.is_held(spec):

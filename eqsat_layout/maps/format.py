@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, Final, TypeVar
@@ -143,7 +143,9 @@ class Format:
 
     def with_fill(self, fill: Fill) -> Format:
         """The format with another fill of its padding; itself where it has none."""
-        return replace(self, fill=fill) if self.is_padded else self
+        if not self.is_padded or fill is self.fill:
+            return self
+        return Format(self.shape, self.index_map, self.padding, fill, self.scope, self.separators)
 
     def elements(self, symbol_size: int = 64) -> int:
         """Elements in the buffer; a symbolic extent counts as ``symbol_size``."""

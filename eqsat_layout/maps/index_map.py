@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -71,7 +71,7 @@ class IndexMap:
     @staticmethod
     def identity(shape: Sequence[Extent]) -> IndexMap:
         """Row-major: every axis is where it was."""
-        return IndexMap.permutation(shape, range(len(shape)))
+        return _identity(tuple(shape))
 
     @staticmethod
     def permutation(shape: Sequence[Extent], axes: Iterable[int]) -> IndexMap:
@@ -158,6 +158,10 @@ class IndexMap:
 
     def inverse(self) -> IndexMap | None:
         """The map back. ``None`` only where a symbolic axis was fused with another (the digit can't be cut out)."""
+        return self._inverse
+
+    @cached_property
+    def _inverse(self) -> IndexMap | None:
         places: dict[int, list[tuple[int, int, int, Extent]]] = {}
         for position, digits in enumerate(self.dims):
             if len(digits) > 1 and any(isinstance(d.extent, str) for d in digits):
@@ -246,6 +250,11 @@ class IndexMap:
                 stride = digit.extent if isinstance(digit.extent, str) else digit.stride * digit.extent
             if stride != self.shape[axis]:
                 raise LayoutError(f"not a bijection: the digits of axis {axis} cover {stride} of {self.shape[axis]}")
+
+
+@lru_cache(4096)  # asked for every buffer of every flow
+def _identity(shape: tuple[Extent, ...]) -> IndexMap:
+    return IndexMap.permutation(shape, range(len(shape)))
 
 
 def _canonical(dims: Iterable[Iterable[tuple[int, int, Extent]]]) -> Dims:

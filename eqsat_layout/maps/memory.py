@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import combinations, pairwise
 from typing import Final
 
@@ -100,6 +101,7 @@ class Memory:
         return all(isinstance(extent, int) and extent <= most for extent, most in zip(groups, limits, strict=False))
 
 
+@lru_cache(256)
 def element_bits(dtype: str) -> int:
     """Bits of one element as it lies in memory: of ``float32`` 32, of ``bool`` 8."""
     digits = _NUMBER.search(dtype)

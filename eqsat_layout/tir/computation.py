@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from eqsat_layout.errors import LayoutError
 from eqsat_layout.maps import Digit, Dims, Extent, IndexMap
@@ -206,6 +207,11 @@ class Computation:
     results: tuple[int, ...]
     internal: tuple[int, ...]
     blocks: tuple[Block, ...]
+
+    @cached_property
+    def derived(self) -> dict[Hashable, Any]:
+        """What was found out about it, by question: flows ask the same of it with many maps."""
+        return {}
 
     @cached_property
     def is_contraction(self) -> bool:

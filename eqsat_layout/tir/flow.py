@@ -195,8 +195,7 @@ class _FlowSearch:
     def _found(self, placing: Placing, pairs: bool, flows: dict[Flow, None]) -> bool:
         """Adds what is found under one way of placing; whether another way may give something else."""
         try:
-            paddings = spread_padding(self.computation, self.seed, self.fmt.padding, pairs)
-            view = padded_view(self.computation, paddings)
+            paddings, view = _padded(self.computation, self.seed, self.fmt.padding, pairs)
             maps = {self.seed: self.fmt.index_map}
             spread = _MapSpread(view, maps, placing, strict=True, contractions=self.contractions, pairs=pairs)
             spread.run()
@@ -217,9 +216,24 @@ def _fillings(
     if not fmt.is_padded:
         yield {}
         return
-    chosen = fills_from if seed in computation.operands else fills_for
-    for fills in chosen(computation, formats, seed, fmt.fill):
+    question = ("fills", seed, fmt.fill, *(formats[n].padding for n in range(len(computation.buffers))))
+    if question not in computation.derived:
+        chosen = fills_from if seed in computation.operands else fills_for
+        computation.derived[question] = chosen(computation, formats, seed, fmt.fill)
+    for fills in computation.derived[question]:
         yield {n: formats[n].with_fill(fill) for n, fill in fills.items()}
+
+
+def _padded(
+    computation: Computation, seed: int, padding: Padding, pairs: bool
+) -> tuple[dict[int, Padding], Computation]:
+    """The padding of every buffer where buffer ``seed`` has this one, and the computation over the padded shapes."""
+    question = ("padded", seed, padding, pairs)
+    if question not in computation.derived:
+        paddings = spread_padding(computation, seed, padding, pairs)
+        computation.derived[question] = paddings, padded_view(computation, paddings)
+    found: tuple[dict[int, Padding], Computation] = computation.derived[question]
+    return found
 
 
 def _check_shape(computation: Computation, number: int, fmt: Format) -> None:
