@@ -114,8 +114,10 @@ class _FillChoice:
         self.computation = computation
         self.given = given
         self.formats = [f.with_fill(given.get(n, UNDEF)) for n, f in sorted(formats.items())]
-        self._costs: dict[tuple[int, tuple[Fill, ...]], float] = {}
-        self._produced: dict[tuple[int, tuple[Fill, ...]], tuple[Fill, ...]] = {}
+        # whatever is given: what blocks cost and produce where their buffers have these paddings
+        known = computation.derived.setdefault(("blocks", *(f.padding for f in self.formats)), ({}, {}))
+        self._costs: dict[tuple[int, tuple[Fill, ...]], float] = known[0]
+        self._produced: dict[tuple[int, tuple[Fill, ...]], tuple[Fill, ...]] = known[1]
 
     def cheapest(self, numbers: Sequence[int], candidates: Sequence[float]) -> dict[int, Fill]:
         """The fills of lowest cost; among equals those that ask least. ``numbers`` are the operands to choose for."""
