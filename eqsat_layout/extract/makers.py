@@ -111,7 +111,9 @@ class Makers:
         question = (ty, before, after)
         if question not in costs:
             is_read = source.index_map.inverse() is not None
-            costs[question] = max(0.0, float(self._costs.convert(ty, source, target, fused=True))) if is_read else math.inf
+            costs[question] = (
+                max(0.0, float(self._costs.convert(ty, source, target, fused=True))) if is_read else math.inf
+            )
         if costs[question] < math.inf:
             self._add(spec, self._run_cost(key, fused) + costs[question], made)
 

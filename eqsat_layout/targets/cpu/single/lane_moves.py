@@ -12,6 +12,7 @@ from typing import Any
 
 import tvm
 from tvm import s_tir, tirx
+from tvm_ffi import structural_equal
 
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cpu.machine import CpuMachine
@@ -36,7 +37,7 @@ from eqsat_layout.targets.schedules.rebuild import CutAxis, schedule_over
 from eqsat_layout.targets.schedules.stages import Stage, stages_of
 from eqsat_layout.tir.blocks import sequence, store_of, under_loops
 from eqsat_layout.tir.intrinsics import is_choice
-from eqsat_layout.tir.structural import nodes_of, substitute
+from eqsat_layout.tir.structural import is_one_of, nodes_of, structural_map_outermost, substitute
 
 MOST_SQUARES = 2
 """That registers hold at once."""
@@ -50,7 +51,7 @@ def move_lanes(sch: Any, machine: CpuMachine, *, is_dense: bool = True) -> Any:
     ``is_dense``: rows of tensors lie one after another, so that several may be taken as one.
 
     Either rows are a few narrow elements, each from another plane. Or such loads lie along another axis of the result:
-    squares of both axes are transposed in registers. Or they jump along their row in a way that is known: elements are
+    squares of both axes are transposed in registers, or where functions are worked out of them, in L1. Or they jump along their row in a way that is known: elements are
     picked out of the two vectors that hold them, and what else depends on the place in the row is a table. Or several
     places take turns to give the elements of a row. Or each vector is put together of a few others.
     """
@@ -66,7 +67,16 @@ def move_lanes(sch: Any, machine: CpuMachine, *, is_dense: bool = True) -> Any:
     if any(str(access.buffer.dtype).startswith(_WIDENED) for access in (stage.write, *stage.loads)):
         return None
     written_out = partial(written_out_rows, is_dense=is_dense)
-    for body_of in (short_rows, _in_squares, written_out, looked_up_rows, interleaved_rows, from_few_vectors):
+    squares = partial(_in_squares, kind=_Square), partial(_in_squares, kind=_SquareInMemory)
+    for body_of in (
+        short_rows,
+        squares[0],
+        written_out,
+        looked_up_rows,
+        interleaved_rows,
+        from_few_vectors,
+        squares[1],
+    ):
         moved = unless_refused(partial(_moved_by, body_of, sch, stage, machine))
         if moved is not None:
             return moved
@@ -101,44 +111,50 @@ def _whole(buffer: Any) -> Any:
     return tirx.BufferRegion(buffer, ranges)
 
 
-def _in_squares(block: Any, stage: Stage, machine: CpuMachine) -> LaneBody:
+def _in_squares(block: Any, stage: Stage, machine: CpuMachine, kind: type[_Square]) -> LaneBody:
     """Squares of the last axis and the one along which such loads lie in memory."""
     store = store_of(block)
-    operands = list(_crossed(store.value, stage))
+    operands = _crossed(store.value, stage)
     if not 0 < len(operands) <= MOST_SQUARES:
         raise Refused("more than registers hold" if operands else "nothing to transpose")
     loads = [load for one in operands for load in _loads_elsewhere(one, stage)]
     across = _axis_of(loads, stage)
     for size in sizes_along(stage, machine, stage.axes[-1].extent):
         for overlap in (True, False):
-            square = unless_refused(partial(_squares, block.iter_vars, across, size, overlap, operands, store))
+            square = unless_refused(partial(kind, block.iter_vars, across, size, overlap, operands, store))
             if square is None:
                 continue
             axes = list(square.axes)
             if _runs_on(loads, stage, across, size):  # squares that lie one after another in the operand
                 axes.append(axes.pop(across))
-            return LaneBody(axes, square.statements, 1)
+            return LaneBody(axes, square.statements, 1, square.buffers)
     raise Refused("no squares that lie in one piece each")
 
 
-def _squares(
-    axes: Sequence[Any], across: int, size: int, overlap: bool, operands: Sequence[Any], store: Any
-) -> _Square:
-    """What makes one of them, all with ``size`` rows; see :class:`_Square`."""
-    square = _Square(axes, across, size, overlap=overlap)
-    square.transpose(operands)
-    for place in range(size):
-        square.store(store, place)
-    return square
+def _crossed(value: Any, stage: Stage) -> list[Any]:
+    """Loads that lie elsewhere and are others in each row, and choices that have such, each once."""
+    found: list[Any] = []
+
+    def stays(node: Any) -> Any:
+        if not any(_is_of_row(load, stage) for load in _loads_elsewhere(node, stage)):
+            return None
+        if not any(structural_equal(node, one) for one in found):
+            found.append(node)
+        return node
+
+    structural_map_outermost(
+        value, (tvm.ir.TensorLoad, stays), (tvm.ir.Call, lambda c: stays(c) if is_choice(c) else None)
+    )
+    named = [let.var for let in nodes_of(value, tirx.Let)]
+    if any(is_one_of(var, named) for one in found for var in nodes_of(one, tirx.Var)):
+        raise Refused("a place that is worked out")
+    return found
 
 
-def _crossed(expr: Any, stage: Stage) -> Iterator[Any]:
-    """Loads that lie elsewhere, and choices that have such."""
-    if isinstance(expr, tvm.ir.TensorLoad) or is_choice(expr):
-        yield from [expr] if _loads_elsewhere(expr, stage) else []
-    elif isinstance(expr, LANEWISE):
-        yield from _crossed(expr.a, stage)
-        yield from _crossed(expr.b, stage)
+def _is_of_row(load: Any, stage: Stage) -> bool:
+    """It depends on more than the place in the row."""
+    rows = [axis.var for axis in stage.axes[:-1]]
+    return any(is_one_of(var, rows) for index in load.indices for var in nodes_of(index, tirx.Var))
 
 
 def _loads_elsewhere(expr: Any, stage: Stage) -> list[Any]:
@@ -146,14 +162,16 @@ def _loads_elsewhere(expr: Any, stage: Stage) -> list[Any]:
 
 
 class _Square:
-    """``size`` elements of the axis number ``across`` and of the last one: the statements that make these.
+    """``size`` elements of the axis number ``across`` and of the last one: the ``statements`` that make these.
 
     The rows that are left at the end: ``overlap``, the last square begins earlier; else it is read as a whole, from
-    what pads the operand, and those rows are stored that there are.
+    what pads the operand, and those rows are stored that there are. ``operands``: of ``store``, what is transposed.
     """
 
-    def __init__(self, axes: Sequence[Any], across: int, size: int, *, overlap: bool) -> None:
-        self.size, self.statements = size, list[Any]()
+    def __init__(
+        self, axes: Sequence[Any], across: int, size: int, overlap: bool, operands: Sequence[Any], store: Any
+    ) -> None:
+        self.size, self.statements, self.buffers = size, list[Any](), list[Any]()
         self.row, self.column = axes[across].var, axes[-1].var
         count, left = divmod(int(axes[across].dom.extent), size)
         if not (count if overlap else left):
@@ -166,6 +184,8 @@ class _Square:
         self.axes[across] = self.rows.number
         self._memory = _Memory(self.axes, size)
         self._transposed: list[tuple[Any, list[Any]]] = []
+        self.transpose(operands)
+        self.store(store)
 
     def transpose(self, operands: Sequence[Any]) -> None:
         """Makes of ``operands``, loads or choices, vectors across the rows."""
@@ -188,10 +208,13 @@ class _Square:
         known = as_int(condition)
         return tirx.if_then_else(condition, *map(lanes.of, both)) if known is None else lanes.of(both[not known])
 
-    def store(self, store: Any, place: int) -> None:
-        """The row ``place`` of the result, where there is one."""
-        if place >= self._left and not self._last:
-            return
+    def store(self, store: Any) -> None:
+        """The rows of the result."""
+        for place in range(self.size if self._last else self._left):
+            self.statements.append(self._row(store, place))
+
+    def _row(self, store: Any, place: int) -> Any:
+        """The one number ``place``, where there is one."""
         row = {self.row: self.rows.first + place}
 
         def vector(operand: Any) -> Any:
@@ -201,22 +224,62 @@ class _Square:
         value = substitute(lanes.of(store.value), row)
         first = [substitute(index, {**row, self.column: self.columns.first}) for index in store.indices]
         stored = tirx.BufferStore(store.buffer, value, vector_at(first, self.size))
+        return stored if place < self._left else tirx.IfThenElse(self._is_whole(), stored, None)
+
+    def _is_whole(self) -> Any:
+        """The square has all rows."""
         number = self.rows.number.var
-        is_there = number < tirx.IntImm(str(number.ty.dtype), self._last)
-        self.statements.append(stored if place < self._left else tirx.IfThenElse(is_there, stored, None))
+        return number < tirx.IntImm(str(number.ty.dtype), self._last)
 
     def _vector(self, operand: Any, place: int, row: Mapping[Any, Any]) -> Any:
-        for one, rows in self._transposed:
-            if operand.same_as(one):
-                return rows[place]
+        number = self._number(operand)
+        if number is not None:
+            return self._transposed[number][1][place]
         if is_choice(operand):
             raise Refused("choices of what is not transposed")
         return self._memory.vector(substitute(operand, row), self.column, self.columns.first)
+
+    def _number(self, operand: Any) -> int | None:
+        """Of what is transposed."""
+        return next((n for n, (one, _) in enumerate(self._transposed) if structural_equal(operand, one)), None)
 
     def _named(self, value: Any) -> Any:
         name = tirx.Var("v", value.ty)
         self.statements.append(tirx.Bind(name, value))
         return name
+
+
+class _SquareInMemory(_Square):
+    """The same for any function of what is transposed: this is kept in L1, and the rows are worked out from there."""
+
+    def store(self, store: Any) -> None:
+        """The rows of the result, in a loop over the square: functions are long."""
+        ty = self.column.ty
+        place, lane = tirx.Var("place", ty), tirx.Var("lane", ty)
+        if any(str(one.ty.dtype) == "bool" for one, _ in self._transposed):
+            raise Refused("booleans are no bytes in memory of a kernel's own")
+        for one, rows in self._transposed:
+            square = tirx.decl_buffer(
+                (self.size, self.size), str(one.ty.dtype), f"square{len(self.buffers)}", scope="local"
+            )
+            self.buffers.append(square)
+            for number, row in enumerate(rows):
+                indices = vector_at([tirx.IntImm(str(ty.dtype), n) for n in (number, 0)], self.size)
+                self.statements.append(tirx.BufferStore(square, row, indices))
+
+        def kept(node: Any) -> Any:
+            number = self._number(node)
+            return None if number is None else tirx.BufferLoad(self.buffers[number], [place, lane])
+
+        value = structural_map_outermost(store.value, (tvm.ir.TensorLoad, kept), (tvm.ir.Call, kept))
+        places = {self.row: self.rows.first + place, self.column: self.columns.first + lane}
+        stored = tirx.BufferStore(
+            store.buffer, substitute(value, places), [substitute(i, places) for i in store.indices]
+        )
+        whole, left = (tirx.IntImm(str(ty.dtype), n) for n in (self.size, self._left))
+        count = whole if self._left == self.size else tirx.Select(self._is_whole(), whole, left)
+        vector = tirx.For(lane, tirx.IntImm(str(ty.dtype), 0), whole, tirx.ForKind.VECTORIZED, stored)
+        self.statements.append(tirx.For(place, tirx.IntImm(str(ty.dtype), 0), count, tirx.ForKind.SERIAL, vector))
 
 
 def _axis_of(crossed: Sequence[Any], stage: Stage) -> int:

@@ -77,6 +77,49 @@ def test_squares_beside_other_operands(run, arrays, machine):
     )
 
 
+def functions_of_rows(x, y, mask, group):
+    """Of what lies across: more than vectors' own arithmetic, each with what NumPy says."""
+    leaky = (
+        lambda i, j: tirx.Select(x[j, i] > 0.0, x[j, i], x[j, i] * 0.125),
+        lambda x, y, mask, group: np.where(x.T > 0, x.T, x.T * 0.125),
+    )
+    sigmoid = (
+        lambda i, j: 1.0 / (1.0 + te.exp(y[j, i] - x[j, i])),
+        lambda x, y, mask, group: 1 / (1 + np.exp((y - x).T)),
+    )
+    chosen = (
+        lambda i, j: tirx.Select(mask[j, i], x[j, i], group[j // 4]),
+        lambda x, y, mask, group: np.where(mask.T, x.T, group.repeat(4)[: x.shape[0]]),
+    )
+    rounded = (
+        lambda i, j: tirx.Cast("int32", te.floor(x[j, i] * 8.0)) + tirx.Cast("int32", group[j // 4]),
+        lambda x, y, mask, group: np.floor(x.T * 8).astype("int32") + group.astype("int32").repeat(4)[: x.shape[0]],
+    )
+    return [leaky, sigmoid, chosen, rounded]
+
+
+@given(
+    number=st.integers(0, 3),
+    rows=st.integers(4, 70),
+    columns=st.integers(4, 70),
+    machine=st.sampled_from(MACHINES),
+)
+@settings(max_examples=tries(30))
+def test_functions_of_squares(run, number, rows, columns, machine):
+    """An activation beside a transpose was worked out of single elements: four to six times as long."""
+    x, y = (te.placeholder((rows, columns), name=name) for name in "xy")
+    mask, group = te.placeholder((rows, columns), "bool", name="mask"), te.placeholder((-(-rows // 4),), name="group")
+    body, expected = functions_of_rows(x, y, mask, group)[number]
+    func = computed((columns, rows), body, x, y, mask, group)
+    executable = kernel_built(func, machine)
+    assert executable is not None or min(rows, columns) < 16 or number == 2  # booleans
+    if executable is not None:
+        rng = np.random.default_rng(0)
+        data = [rng.standard_normal((rows, columns)).astype("float32") for _ in "xy"]
+        data += [rng.integers(0, 2, (rows, columns)).astype(bool), rng.standard_normal(-(-rows // 4)).astype("float32")]
+        np.testing.assert_allclose(run(executable, *data), expected(*data), rtol=2e-6, atol=1e-6)
+
+
 @pytest.mark.parametrize("channels", [32, 20])
 def test_squares_of_blocked_channels(make_module, run, arrays, channels):
     """Blocks of 16 are whole squares; those of 10 hold none, and lanes stay where they are."""
