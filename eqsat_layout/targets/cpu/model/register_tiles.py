@@ -63,12 +63,25 @@ def register_tile(stage: Stage, machine: CpuMachine, *, whole: bool = False) -> 
 
 def lane_tile(stage: Stage, machine: CpuMachine) -> RegisterTile | None:
     """The best tile with the last reduction axis in vectors: ``sizes`` has one entry more, 1, for that axis."""
+    found = _lane_tile(stage, machine)
+    return found[1] if found else None
+
+
+def lane_tile_cycles(stage: Stage, machine: CpuMachine) -> float | None:
+    """Cycles per step and element with that tile, and with adding up the lanes of each result one by one."""
+    found = _lane_tile(stage, machine)
+    if found is None or any(axis.extent is None for axis in stage.reduced):
+        return None
+    steps = math.prod(axis.extent or 1 for axis in stage.reduced)
+    return found[0] + found[1].lanes / steps
+
+
+def _lane_tile(stage: Stage, machine: CpuMachine) -> tuple[float, RegisterTile] | None:
     if not stage.reduced:
         return None
     axes = (*stage.spatial, stage.reduced[-1])
     extents = tuple(a.extent for a in axes)
-    found = _best(problem_of(stage, axes, machine), extents, machine, one_vector=True)
-    return found[1] if found else None
+    return _best(problem_of(stage, axes, machine), extents, machine, one_vector=True)
 
 
 def joined_tile(stage: Stage, machine: CpuMachine) -> JoinedTile | None:

@@ -51,9 +51,10 @@ def move_lanes(sch: Any, machine: CpuMachine, *, is_dense: bool = True) -> Any:
     ``is_dense``: rows of tensors lie one after another, so that several may be taken as one.
 
     Either rows are a few narrow elements, each from another plane. Or such loads lie along another axis of the result:
-    squares of both axes are transposed in registers, or where functions are worked out of them, in L1. Or they jump along their row in a way that is known: elements are
-    picked out of the two vectors that hold them, and what else depends on the place in the row is a table. Or several
-    places take turns to give the elements of a row. Or each vector is put together of a few others.
+    squares of both axes are transposed in registers, or where functions are worked out of them, in L1. Or they jump
+    along their row in a way that is known: elements are picked out of the two vectors that hold them, and what else
+    depends on the place in the row is a table. Or several places take turns to give the elements of a row. Or each
+    vector is put together of a few others.
     """
     stages = stages_of(sch)
     if len(stages) != 1:

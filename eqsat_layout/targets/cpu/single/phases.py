@@ -19,7 +19,8 @@ from eqsat_layout.cost.vectorise import MOST_PHASES
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cpu.costs import PHASE
 from eqsat_layout.targets.cpu.machine import CpuMachine
-from eqsat_layout.targets.cpu.model.register_tiles import any_tile_cycles
+from eqsat_layout.targets.cpu.model.register_tiles import any_tile_cycles, lane_tile_cycles
+from eqsat_layout.targets.cpu.single.order_axes import order_axes
 from eqsat_layout.targets.schedules import lookups
 from eqsat_layout.targets.schedules.accesses import StageAccess, as_int, depends_on
 from eqsat_layout.targets.schedules.attempts import unless_refused
@@ -54,12 +55,17 @@ def _moved(sch: Any, number: int, machine: CpuMachine) -> Any:
     stage = stages_of(sch)[number]
     found = _strided(stage)
     trial = _Phases(sch, found).schedule()
-    after = stage_of(trial, trial.get_sblock(stage.name))
-    taken = [any_tile_cycles(one, machine) for one in (stage, after)]
-    if taken[1] is None:
+    taken = any_tile_cycles(stage_of(trial, trial.get_sblock(stage.name)), machine)
+    if taken is None:
         return None
     copied = PHASE * math.prod(extent or 1 for extent in StageAccess(found.data, ()).shape)
-    return trial if taken[0] is None or taken[1] * stage.domain + copied < taken[0] * stage.domain else None
+    own = any_tile_cycles(stage, machine) or _cycles_in_lanes(sch, number, machine)
+    return trial if own is None or taken * stage.domain + copied < own * stage.domain else None
+
+
+def _cycles_in_lanes(sch: Any, number: int, machine: CpuMachine) -> float | None:
+    """Per step and element with partial results in lanes: windows may lie side by side, as groups of channels do."""
+    return None if machine.is_exact else lane_tile_cycles(stages_of(order_axes(sch, machine))[number], machine)
 
 
 def _strided(stage: Stage) -> _Strided:

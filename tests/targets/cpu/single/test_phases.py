@@ -65,6 +65,17 @@ def test_one_phase_only_is_copied_where_no_other_is_read() -> None:
     assert [axis.extent for axis in stages_of(sch)[0].axes] == [ROWS, 1, 52]
 
 
+@pytest.mark.parametrize(("channels", "groups"), [(64, 8), (32, 8), (64, 16)])
+def test_groups_side_by_side_are_summed_in_lanes(channels: int, groups: int) -> None:
+    """Group norm, channels last: data were copied into phases, which took five times as long as the sums."""
+    each = channels // groups
+    data = te.placeholder((512, channels), name="data")
+    own, place = te.reduce_axis((0, each), "own"), te.reduce_axis((0, 512), "place")
+    sums = te.compute((groups,), lambda g: te.sum(data[place, g * each + own], [own, place]), "sums")
+    sch = new_schedule(te.create_prim_func([data, sums], index_dtype_override="int64"))
+    assert in_phases(sch, AVX2) is sch
+
+
 def test_windows_without_strides_stay_as_they_are() -> None:
     sch = new_schedule(windows(100, 3, 1, 1, (1, 1)))
     assert in_phases(sch, AVX2) is sch
