@@ -13,6 +13,7 @@ from typing import Any
 
 import tvm
 from tvm import tirx
+from tvm_ffi import structural_equal
 
 from eqsat_layout.tir.structural import items_of, nodes_of, substitute
 
@@ -56,6 +57,10 @@ class StageAccess:
             known = as_int(extent)
             place = place * (extent if known is None else known) + index
         return place
+
+    def is_same(self, other: StageAccess) -> bool:
+        """It is of the same element, always."""
+        return self.buffer.same_as(other.buffer) and all(map(structural_equal, self.indices, other.indices))
 
     def stride(self, var: Any) -> int | None:
         """Elements that the address moves by when ``var`` grows by one; ``None`` if that is not a constant.

@@ -198,7 +198,9 @@ def problem_of(stage: Stage, axes: Sequence[StageAxis], machine: CpuMachine) -> 
     batch = math.prod(a.extent or 64 for a in axes if all(access.uses(a.var) for access in stage.loads))
     periods = [access.period(last.var) for access in stage.loads]
     loads: list[OperandLoad] = []
-    for access, period in zip(stage.loads, periods, strict=True):
+    for number, (access, period) in enumerate(zip(stage.loads, periods, strict=True)):
+        if any(access.is_same(other) for other in stage.loads[:number]):
+            continue  # a square, read once
         steps = math.prod(a.extent or 64 for a in stage.reduced if access.uses(a.var))
         strides = tuple(access.stride(a.var) for a in axes)
         run = period or last.extent or 1

@@ -305,3 +305,18 @@ def test_rows_of_weights_a_page_apart_are_read_in_long_pieces(columns):
     (stage,) = stages_of(new_schedule(te.create_prim_func([data, weights, result], index_dtype_override="int64")))
     tile = register_tile(stage, AVX512)
     assert tile.lanes * tile.sizes[-1] >= 8 * LANES
+
+
+@pytest.mark.parametrize("machine", [AVX512, HALVES])
+def test_squares_are_read_once(machine):
+    """Each group of channels had a pass of its own, with one sum: variances took four times as long as means."""
+    data, mean = te.placeholder((4096, 64), name="data"), te.placeholder((8,), name="mean")
+    place, own = te.reduce_axis((0, 4096), name="place"), te.reduce_axis((0, 8), name="own")
+
+    def square(group):
+        off = data[place, group * 8 + own] - mean[group]
+        return te.sum(off * off, axis=[place, own])
+
+    sums = te.compute((8,), square, name="squares")
+    (stage,) = stages_of(new_schedule(te.create_prim_func([data, mean, sums], index_dtype_override="int64")))
+    assert lane_tile(stage, machine).sizes == (8, 1)
