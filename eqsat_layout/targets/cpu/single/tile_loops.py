@@ -17,7 +17,7 @@ from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.tile_cost import RegisterTile
 from eqsat_layout.targets.schedules import lookups
-from eqsat_layout.targets.schedules.accesses import StageAccess, as_int
+from eqsat_layout.targets.schedules.accesses import StageAccess, StageAxis, as_int
 from eqsat_layout.targets.schedules.stages import ROOT, Stage, divisors, stage_of
 from eqsat_layout.tir.structural import nodes_of, substitute
 
@@ -142,14 +142,18 @@ def reduce_in_tile(sch: Any, stage: Stage, tile: RegisterTile, machine: CpuMachi
     """The reduction of a tile, where the loops of the stage run over one tile only."""
     spatial, reduced = axis_loops(sch, stage)
     spatial[tile.vector], lane = sch.split(spatial[tile.vector], [None, tile.lanes])
-    tile_reduction(sch, stage, _held_last(stage, tile, spatial), lane, reduced, machine)
+    tile_reduction(sch, stage, tile, (_held_last(stage, tile, spatial), lane, reduced), machine)
 
 
 def tile_reduction(
-    sch: Any, stage: Stage, inner: Sequence[Any], lane: Any, reduced: Sequence[Any], machine: CpuMachine
+    sch: Any, stage: Stage, tile: RegisterTile, loops: tuple[Sequence[Any], Any, Sequence[Any]], machine: CpuMachine
 ) -> None:
-    """Inside a tile: reduction loops outside, the tile written out, lanes innermost, initialisation apart."""
-    reduced = _streamed_order(stage, reduced, machine)
+    """Inside a tile: reduction loops outside, the tile written out, lanes innermost, initialisation apart.
+
+    ``loops``: over the vectors of a tile, over the lanes of one, and those of the reduction.
+    """
+    inner, lane, reduced = loops
+    reduced = _streamed_order(stage, tile, reduced, machine)
     written = _written_out(sch, stage, reduced, math.prod(extent_of(sch, loop) for loop in inner))
     sch.reorder(*reduced, *written, *inner, lane)
     for loop in (*written, *inner):
@@ -317,11 +321,38 @@ def refuse_partial_results(machine: CpuMachine) -> None:
         raise Refused("the steps of a reduction are to be done in order")
 
 
-def _streamed_order(stage: Stage, reduced: Sequence[Any], machine: CpuMachine) -> list[Any]:
-    """The reduction loops as the load in vectors lies in memory, if that is known and any order will do."""
+def _streamed_order(stage: Stage, tile: RegisterTile, reduced: Sequence[Any], machine: CpuMachine) -> list[Any]:
+    """The reduction loops as the load in vectors lies in memory, if that is known and any order will do.
+
+    But for the last one, where LLVM would keep what neighbouring results share, and an axis is left for which it won't.
+    """
     held = None if machine.is_exact else stage.vector_load
     strides = [held.stride(axis.var) for axis in stage.reduced] if held is not None else []
     if not strides or None in strides:
         return list(reduced)
     order = sorted(range(len(reduced)), key=lambda i: -abs(strides[i] or 0))
+    kept = [_is_kept(stage, tile, axis, machine) for axis in stage.reduced]
+    apart = [i for i in order if stage.reduced[i].extent != 1 and not kept[i]]
+    if apart and kept[order[-1]]:
+        order.remove(apart[-1])
+        order.append(apart[-1])
     return [reduced[i] for i in order]
+
+
+def _is_kept(stage: Stage, tile: RegisterTile, step: StageAxis, machine: CpuMachine) -> bool:
+    """Steps along this axis meet elements again that are broadcast to one vector each, more than registers are left.
+
+    Instructions broadcast such from memory. Where the steps are written out, LLVM takes a register for each, to have it
+    in the next step, and when there is none left the stack.
+    """
+    vectors = math.prod(tile.sizes)
+    for load in stage.loads:
+        is_alone = load.stride(stage.spatial[-1].var) == 0 and _registers_of(load, stage, tile) == vectors
+        moved = load.stride(step.var)
+        if not is_alone or not moved or 2 * vectors < machine.registers or not machine.broadcast_operand:
+            continue
+        own = [axis.var for axis, size in zip(stage.spatial, tile.sizes, strict=True) if size > 1]
+        apart = [load.stride(var) for var in own if load.moves_along_both(var, step.var)]
+        if any(stride and abs(stride) < abs(moved) * (step.extent or 64) for stride in apart):
+            return True
+    return False

@@ -125,7 +125,7 @@ def _in_relaid_tiles(sch: Any, stage: Stage, epilogue: Stage | None, machine: Cp
     held = tile.lanes * math.prod(tile.sizes)
     if math.prod(extent_of(sch, loop) for loop in own) != held:
         raise Refused("the tile is not a block of the epilogue's result")
-    tile_reduction(sch, stage, inner, lane, reduced, machine)
+    tile_reduction(sch, stage, tile, (inner, lane, reduced), machine)
     common = math.gcd(extent_of(sch, own[-1]), stage.spatial[-1].extent or 1)  # vectors that stay inside a block
     outer, lane = sch.split(own[-1], [None, vector_lanes(common, machine.lanes(stage.write.element_bytes))])
     for loop in (*own[:-1], outer):
