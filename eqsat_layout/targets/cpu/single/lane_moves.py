@@ -6,7 +6,7 @@ whole vectors and moves their elements to other lanes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,7 +19,6 @@ from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.single.few_vectors import from_few_vectors
 from eqsat_layout.targets.cpu.single.interleaved_rows import interleaved_rows
 from eqsat_layout.targets.cpu.single.lanes import (
-    LANEWISE,
     SIZES,
     LaneBody,
     Lanes,
