@@ -10,6 +10,7 @@ from typing import Any
 
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.single.unit_axes import unit_axes_first
+from eqsat_layout.targets.cpu.single.unit_reductions import without_unit_reductions
 from eqsat_layout.targets.schedules.accesses import StageAccess, depends_on
 from eqsat_layout.targets.schedules.epilogues import align_epilogues
 from eqsat_layout.targets.schedules.inlining import inline_producers, stays_small
@@ -20,6 +21,7 @@ _MANY_PARTS = 8  # of a concat, beyond which those that pad or transpose are mad
 
 def simplified(sch: Any, machine: CpuMachine) -> Any:
     """The same in fewer stages, and epilogues over the axes of their reductions."""
+    sch = without_unit_reductions(sch)
     inlined = inline_producers(sch, _may_inline_exactly if machine.is_exact else _may_inline_all)
     return unit_axes_first(align_epilogues(sch if inlined is sch else new_schedule(inlined.mod["main"])))
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
+import numpy as np
 import pytest
 import tvm
 from targets.machines import AVX512
-from tvm import te, tirx
+from tvm import s_tir, te, tirx
 
+from eqsat_layout.targets.cpu.lowering import pipeline_name
 from eqsat_layout.targets.cpu.schedule import schedule_primfunc
 from eqsat_layout.tir.structural import nodes_of
 
@@ -34,6 +37,36 @@ def test_a_vector_lies_in_one_group(channels: int, group: int, lanes: int) -> No
 
 def test_means_of_groups_of_half_a_register_are_shuffled() -> None:
     assert "T.Shuffle([means[" in schedule_primfunc(normalised(64, 8), AVX512).script()
+
+
+@pytest.mark.parametrize("shape", [(2, 384, 19, 19), (2, 384, 20, 20), (4, 64, 56, 56), (2, 384, 16, 16), (3, 5, 32)])
+def test_addresses_are_numbers_of_elements(shape: tuple[int, ...]) -> None:
+    """Several images of odd planes: each lane divided its number by the extents, four times the time of an ELU."""
+    data = te.placeholder(shape, name="data")
+    result = te.compute(shape, lambda *at: te.max(data(*at), 0.0), name="result")
+    func = schedule_primfunc(te.create_prim_func([data, result], index_dtype_override="int64"), AVX512)
+    target = tvm.target.Target({"kind": "llvm", "mcpu": "znver4"})
+    func = func.with_attr("global_symbol", "main")
+    assembly = tvm.tirx.build(func, target, pipeline=pipeline_name()).inspect_source("asm")
+    assert not re.search("vpmul", assembly)
+
+
+def test_a_reduction_of_one_step_is_elementwise() -> None:
+    """Depthwise windows of one element were sums in registers, one element each where no vector divides a plane."""
+    data, weights = te.placeholder((48, 19, 19), name="data"), te.placeholder((48, 1, 1), name="weights")
+    y, x = te.reduce_axis((0, 1), name="y"), te.reduce_axis((0, 1), name="x")
+    sums = te.compute(
+        (48, 19, 19), lambda c, i, j: te.sum(data[c, i + y, j + x] * weights[c, y, x], [y, x]), name="sums"
+    )
+    result = te.compute((48, 19, 19), lambda *at: te.max(sums(*at), 0.0), name="result")
+    func = schedule_primfunc(te.create_prim_func([data, weights, result], index_dtype_override="int64"), AVX512)
+    blocks = [str(block.name_hint) for block in nodes_of(func.body, s_tir.SBlock)]
+    assert blocks == ["result", "root"]
+    given = [np.random.default_rng(0).standard_normal(n).astype("float32") for n in ((48, 19, 19), (48, 1, 1))]
+    kernel = tvm.tirx.build(func.with_attr("global_symbol", "main"), target="llvm")
+    found = tvm.runtime.tensor(np.zeros((48, 19, 19), "float32"))
+    kernel["main"](*map(tvm.runtime.tensor, given), found)
+    np.testing.assert_array_equal(found.numpy(), np.maximum(given[0] * given[1], 0))
 
 
 def padded(height: int, width: int, channels: int) -> Any:

@@ -44,10 +44,11 @@ def _schedule(sch: Any, stage: Stage, epilogue: Stage | None, machine: CpuMachin
         extents[-1] = math.gcd(extents[-1], block)  # a concat: vectors lie in one part
     lanes = _lanes_in_blocks(stage, lanes_of_run(extents, width), width) if run and not is_cut else 1
     if lanes > 1 and (lanes >= width or (run == 1 and extents[-1] < _MANY * width)):
-        fused = sch.fuse(*loops[-run:]) if run > 1 else loops[-1]
+        joined = _joined_axes(extents, lanes)
+        fused = sch.fuse(*loops[-joined:]) if joined > 1 else loops[-1]
         outer, inner = sch.split(fused, [None, lanes])
         sch.vectorize(inner)
-        loops = [*loops[:-run], outer, inner]
+        loops = [*loops[:-joined], outer, inner]
     elif (across := _axis_across(stage, machine)) is not None:
         loops = _in_lines(sch, loops, across, machine.line_bytes // stage.write.element_bytes)
     elif run > 1:
@@ -59,6 +60,16 @@ def _schedule(sch: Any, stage: Stage, epilogue: Stage | None, machine: CpuMachin
 
 
 ELEMENTWISE = Family("elementwise", _schedule, lambda stage, _: stage.simple and not stage.is_reduction)
+
+
+def _joined_axes(extents: Sequence[int], lanes: int) -> int:
+    """How many of the last axes of a run are one, in vectors of ``lanes``.
+
+    All of them; but where vectors divide several of them and not the last, these only: TVM does not see then that an
+    address is the number of the element, and divides for each lane by the extents.
+    """
+    fewest = next(n for n in range(1, len(extents) + 1) if math.prod(extents[-n:]) % lanes == 0)
+    return fewest if fewest > 1 else len(extents)
 
 
 def _contiguous_run(stage: Stage) -> int:
