@@ -6,6 +6,7 @@ whole vectors and moves their elements to other lanes.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -178,22 +179,32 @@ class _Square:
             raise Refused("fewer rows than in a square" if overlap else "whole squares")
         self._left = size if overlap else left
         self._last = count  # the number of the square that has so many rows only
-        self.columns = _cut(axes[-1], int(axes[-1].dom.extent), size)
+        extent = int(axes[-1].dom.extent)
+        self.width = self._width_of(extent)
+        self.columns = _cut(axes[-1], extent, self.width)
         self.rows = _cut(axes[across], count * size + (left if overlap else size), size)
         self.axes = [*axes[:-1], self.columns.number]
         self.axes[across] = self.rows.number
         self._memory = _Memory(self.axes, size)
-        self._transposed: list[tuple[Any, list[Any]]] = []
+        self._transposed: list[tuple[Any, list[list[Any]]]] = []
         self.transpose(operands)
         self.store(store)
 
+    def _width_of(self, extent: int) -> int:
+        """Elements of the last axis, of which there are so many, that are done at once."""
+        return self.size
+
     def transpose(self, operands: Sequence[Any]) -> None:
-        """Makes of ``operands``, loads or choices, vectors across the rows."""
-        lanes = Lanes(self.row, self.size, self._down, _no_table, self._choice_down)
+        """Makes of ``operands``, loads or choices, vectors across the rows, square by square."""
         for one in operands:
-            columns = (substitute(one, {self.column: self.columns.first + place}) for place in range(self.size))
-            vectors = [self._named(lanes.of(column)) for column in columns]
-            self._transposed.append((one, transposed(vectors, self._named)))
+            squares = [self._square_of(one, first) for first in range(0, self.width, self.size)]
+            self._transposed.append((one, squares))
+
+    def _square_of(self, one: Any, first: int) -> list[Any]:
+        lanes = Lanes(self.row, self.size, self._down, _no_table, self._choice_down)
+        places = range(first, first + self.size)
+        columns = (substitute(one, {self.column: self.columns.first + place}) for place in places)
+        return transposed([self._named(lanes.of(column)) for column in columns], self._named)
 
     def _down(self, load: Any) -> Any:
         return self._memory.vector(load, self.row, self.rows.first)
@@ -234,7 +245,7 @@ class _Square:
     def _vector(self, operand: Any, place: int, row: Mapping[Any, Any]) -> Any:
         number = self._number(operand)
         if number is not None:
-            return self._transposed[number][1][place]
+            return self._transposed[number][1][0][place]
         if is_choice(operand):
             raise Refused("choices of what is not transposed")
         return self._memory.vector(substitute(operand, row), self.column, self.columns.first)
@@ -250,7 +261,13 @@ class _Square:
 
 
 class _SquareInMemory(_Square):
-    """The same for any function of what is transposed: this is kept in L1, and the rows are worked out from there."""
+    """The same for any function of what is transposed: this is kept in L1, and the rows are worked out from there.
+
+    Small squares, of blocks that no larger ones divide, side by side: functions are of whole vectors.
+    """
+
+    def _width_of(self, extent: int) -> int:
+        return max(self.size, min(SIZES[0], extent) // self.size * self.size)
 
     def store(self, store: Any) -> None:
         """The rows of the result, in a loop over the square: functions are long."""
@@ -258,14 +275,12 @@ class _SquareInMemory(_Square):
         place, lane = tirx.Var("place", ty), tirx.Var("lane", ty)
         if any(str(one.ty.dtype) == "bool" for one, _ in self._transposed):
             raise Refused("booleans are no bytes in memory of a kernel's own")
-        for one, rows in self._transposed:
-            square = tirx.decl_buffer(
-                (self.size, self.size), str(one.ty.dtype), f"square{len(self.buffers)}", scope="local"
-            )
-            self.buffers.append(square)
-            for number, row in enumerate(rows):
-                indices = vector_at([tirx.IntImm(str(ty.dtype), n) for n in (number, 0)], self.size)
-                self.statements.append(tirx.BufferStore(square, row, indices))
+        for one, squares in self._transposed:
+            name, shape = f"square{len(self.buffers)}", (self.size, self.width)
+            self.buffers.append(tirx.decl_buffer(shape, str(one.ty.dtype), name, scope="local"))
+            for (n, rows), number in itertools.product(enumerate(squares), range(self.size)):
+                first = vector_at([tirx.IntImm(str(ty.dtype), at) for at in (number, n * self.size)], self.size)
+                self.statements.append(tirx.BufferStore(self.buffers[-1], rows[number], first))
 
         def kept(node: Any) -> Any:
             number = self._number(node)
@@ -278,7 +293,8 @@ class _SquareInMemory(_Square):
         )
         whole, left = (tirx.IntImm(str(ty.dtype), n) for n in (self.size, self._left))
         count = whole if self._left == self.size else tirx.Select(self._is_whole(), whole, left)
-        vector = tirx.For(lane, tirx.IntImm(str(ty.dtype), 0), whole, tirx.ForKind.VECTORIZED, stored)
+        width = tirx.IntImm(str(ty.dtype), self.width)
+        vector = tirx.For(lane, tirx.IntImm(str(ty.dtype), 0), width, tirx.ForKind.VECTORIZED, stored)
         self.statements.append(tirx.For(place, tirx.IntImm(str(ty.dtype), 0), count, tirx.ForKind.SERIAL, vector))
 
 
