@@ -31,6 +31,7 @@ from eqsat_layout.targets.cpu.places.byte_words import in_words
 from eqsat_layout.targets.cpu.places.planes import planes_as_rows
 from eqsat_layout.targets.cpu.places.reshaped_operands import reshaped_operands
 from eqsat_layout.targets.cpu.places.whole_rows import whole_rows
+from eqsat_layout.targets.cpu.single.families.elementwise import in_overlapping_vectors
 from eqsat_layout.targets.cpu.single.families.family import Family
 from eqsat_layout.targets.cpu.single.families.registry import FAMILIES
 from eqsat_layout.targets.cpu.single.joined_tiles import join_tiles
@@ -284,6 +285,7 @@ def _schedule(sch: Any, means: _Means) -> Any:
         return whole
     sch = _sums_in_whole_vectors(sch, machine) or sch
     sch = join_tiles(split_axes(order_axes(sch, machine), machine), machine)
+    sch = in_overlapping_vectors(sch, machine, is_dense=means.is_dense)
     stages = stages_of(sch)
     done: list[Any] = []
     for stage in stages:

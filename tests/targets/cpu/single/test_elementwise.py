@@ -8,8 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from targets.machines import AVX512
-from tvm import s_tir, te, tirx
+from effort import tries
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from targets.machines import AVX2, AVX512, built
+from tvm import relax, s_tir, te, tirx
 
 from eqsat_layout.targets.cpu.lowering import pipeline_name
 from eqsat_layout.targets.cpu.schedule import schedule_primfunc
@@ -67,6 +70,45 @@ def test_a_reduction_of_one_step_is_elementwise() -> None:
     found = tvm.runtime.tensor(np.zeros((48, 19, 19), "float32"))
     kernel["main"](*map(tvm.runtime.tensor, given), found)
     np.testing.assert_array_equal(found.numpy(), np.maximum(given[0] * given[1], 0))
+
+
+@given(
+    shape=st.tuples(st.integers(1, 2), st.integers(1, 5), st.integers(1, 21), st.integers(1, 70)),
+    kept=st.integers(0, 3),
+    is_costly=st.booleans(),
+    machine=st.sampled_from([AVX512, AVX2]),
+)
+@settings(max_examples=tries(30))
+def test_planes_of_any_size(run: Any, shape: Any, kept: int, is_costly: bool, machine: Any) -> None:
+    """Beside a number for all of the last axes but ``kept``."""
+    data, means = te.placeholder(shape, name="data"), te.placeholder(shape[:kept], name="means")
+
+    def element(*at: Any) -> Any:
+        off = data(*at) - means(*at[:kept])
+        return te.exp(off) if is_costly else off
+
+    func = te.create_prim_func([data, means, te.compute(shape, element, name="made")], index_dtype_override="int64")
+    mod = tvm.IRModule({"kernel": schedule_primfunc(func, machine)})
+    builder = relax.BlockBuilder()
+    params = [relax.Var(name, relax.TensorType(own, "float32")) for name, own in (("x", shape), ("y", shape[:kept]))]
+    kernel = builder.add_func(mod["kernel"].without_attr("global_symbol"), "kernel")
+    with builder.function("main", params):
+        out = relax.TensorType(shape, "float32")
+        builder.emit_func_output(builder.emit(relax.call_tir(kernel, relax.Tuple(params), out)))
+    given_x = np.random.default_rng(0).standard_normal(shape).astype("float32")
+    given_y = np.random.default_rng(1).standard_normal(shape[:kept]).astype("float32")
+    expected = given_x - given_y.reshape(*shape[:kept], *(1,) * (4 - kept))
+    found = run(built(builder.get()), given_x, given_y)
+    np.testing.assert_allclose(found, np.exp(expected) if is_costly else expected, rtol=2e-6)
+
+
+@pytest.mark.parametrize(("plane", "lanes"), [((7, 7), 8), ((14, 14), 8), ((10, 10), 8), ((12, 12), 16)])
+def test_planes_that_no_vector_divides_are_in_vectors_that_overlap(plane: tuple[int, int], lanes: int) -> None:
+    """LLVM wrote out 49 places and took vectors of channels, element by element: four times as long."""
+    data, gates = te.placeholder((160, *plane), name="data"), te.placeholder((160,), name="gates")
+    made = te.compute((160, *plane), lambda c, y, x: data[c, y, x] * gates[c], name="made")
+    func = schedule_primfunc(te.create_prim_func([data, gates, made], index_dtype_override="int64"), AVX512)
+    assert vectors(func) == {lanes}
 
 
 def padded(height: int, width: int, channels: int) -> Any:

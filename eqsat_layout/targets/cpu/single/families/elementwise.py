@@ -7,17 +7,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
+import tvm
+from tvm import tirx
+
+from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cpu.cut_loops import are_cut, phases_are_cut
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.vectors import lanes_of_run
 from eqsat_layout.targets.cpu.single.families.family import Family
 from eqsat_layout.targets.cpu.single.loops import SMALL, in_parallel, run_of
 from eqsat_layout.targets.cpu.single.pads import breaks_vectors, fill_and_copy
-from eqsat_layout.targets.schedules.stages import Stage
+from eqsat_layout.targets.schedules.accesses import depends_on
+from eqsat_layout.targets.schedules.attempts import unless_refused
+from eqsat_layout.targets.schedules.rebuild import CutAxis, schedule_over
+from eqsat_layout.targets.schedules.stages import Stage, stages_of
+from eqsat_layout.tir.blocks import block_of, statements_of, store_of, storing_block
+from eqsat_layout.tir.structural import structural_map, substitute
 
 _LONG_RUN = 256  # elements in a loop that LLVM puts into vectors
+_OVERLAP = 1.4  # times as many elements as there are, at most, where vectors overlap
 _MANY = 4  # vectors, from which on LLVM is faster with a rest than we with vectors that divide them
 
 
@@ -43,7 +54,7 @@ def _schedule(sch: Any, stage: Stage, epilogue: Stage | None, machine: CpuMachin
             return
         extents[-1] = math.gcd(extents[-1], block)  # a concat: vectors lie in one part
     lanes = _lanes_in_blocks(stage, lanes_of_run(extents, width), width) if run and not is_cut else 1
-    if lanes > 1 and (lanes >= width or (run == 1 and extents[-1] < _MANY * width)):
+    if _is_in_vectors(extents, lanes, width):
         joined = _joined_axes(extents, lanes)
         fused = sch.fuse(*loops[-joined:]) if joined > 1 else loops[-1]
         outer, inner = sch.split(fused, [None, lanes])
@@ -60,6 +71,64 @@ def _schedule(sch: Any, stage: Stage, epilogue: Stage | None, machine: CpuMachin
 
 
 ELEMENTWISE = Family("elementwise", _schedule, lambda stage, _: stage.simple and not stage.is_reduction)
+
+
+def in_overlapping_vectors(sch: Any, machine: CpuMachine, *, is_dense: bool) -> Any:
+    """A new schedule in which runs that no vector divides are in vectors, the last of which begins earlier; or ``sch``.
+
+    LLVM has the loops over short ones written out, and takes vectors across: of elements here and there (planes of 7x7
+    took four times as long). ``is_dense``: rows of tensors lie one after another.
+    """
+    for stage in stages_of(sch):
+        cut = _overlapping(stage, machine, is_dense) if ELEMENTWISE.suits(stage, None) else None
+        if cut is not None:
+            sch = unless_refused(partial(_in_tiles_of_run, sch, stage, *cut)) or sch
+    return sch
+
+
+def _overlapping(stage: Stage, machine: CpuMachine, is_dense: bool) -> tuple[int, int] | None:
+    """How many of the last axes are to be cut, and into vectors of how many elements; ``None`` where no such cut pays.
+
+    What is in two vectors is worked out twice: not of long runs, whose rest counts little unless functions are costly.
+    """
+    run, width = _contiguous_run(stage), machine.lanes(stage.write.element_bytes)
+    if not run or stage.conditions or not stage.is_plain or (run > 1 and not is_dense):
+        return None
+    extents = [axis.extent or 1 for axis in stage.axes[len(stage.axes) - run :]]
+    elements = math.prod(extents)
+    if _is_in_vectors(extents, lanes_of_run(extents, width), width) or _axis_across(stage, machine) is not None:
+        return None
+    if any(access.period(stage.axes[-1].var) for access in (stage.write, *stage.loads)):
+        return None
+    sizes = [size for size in (width, width // 2) if 1 < size < elements]
+    best = min(sizes, key=lambda size: (-(-elements // size) * size, -size), default=0)
+    is_long = elements >= _LONG_RUN and not stage.is_costly
+    return None if not best or is_long or -(-elements // best) * best > _OVERLAP * elements else (run, best)
+
+
+def _in_tiles_of_run(sch: Any, stage: Stage, run: int, size: int) -> Any:
+    func = sch.mod["main"]
+    statements = statements_of(func)
+    (number,) = (n for n, one in enumerate(statements) if block_of(one).name_hint == stage.name)
+    block = block_of(statements[number])
+    *outer, last = block.iter_vars[-run:]
+    elements = math.prod(int(axis.dom.extent) for axis in (*outer, last))
+    cut = CutAxis.of(elements, -(-elements // size), size, str(last.var.ty.dtype))
+    if run > 1:
+        used = structural_map(store_of(block).value, (tvm.ir.TensorLoad, lambda load: tirx.const(0, load.ty.dtype)))
+        if any(depends_on(used, axis.var) for axis in (*outer, last)):
+            raise Refused("a value of the place itself")
+    # rows lie one after another: the first one, run on into the others
+    values = {axis.var: tirx.const(0, axis.var.ty.dtype) for axis in outer} | {last.var: cut.element}
+    axes = [*block.iter_vars[:-run], cut.number, cut.place]
+    body = substitute(store_of(block), values)
+    statements[number] = storing_block(axes, block.name_hint, body, None, block.annotations)
+    return schedule_over(func, statements, list(func.body.block.alloc_buffers))
+
+
+def _is_in_vectors(extents: Sequence[int], lanes: int, width: int) -> bool:
+    """Vectors divide the run, and are whole ones, or those of one axis that is short."""
+    return lanes > 1 and (lanes >= width or (len(extents) == 1 and extents[-1] < _MANY * width))
 
 
 def _joined_axes(extents: Sequence[int], lanes: int) -> int:
