@@ -36,6 +36,8 @@ def _in_one_step(statement: Any) -> Any:
     steps = [axis for axis in block.iter_vars if int(axis.iter_type) == tirx.IterVar.CommReduce]
     is_short = 0 < len(steps) < len(block.iter_vars) and all(as_int(axis.dom.extent) == 1 for axis in steps)
     is_plain = isinstance(block.body, tirx.BufferStore) and isinstance(block.init, tirx.BufferStore)
+    if is_plain and "int" in str(block.body.buffer.dtype):  # products of words of bytes are instructions that add up
+        return statement
     if not is_short or not is_plain or not is_one_to_one(statement, block, len(block.iter_vars)):
         return statement
     start = block.init.value
