@@ -20,6 +20,7 @@ from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cpu.costs import PHASE
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.register_tiles import any_tile_cycles
+from eqsat_layout.targets.cpu.single.rows_first import OF_ROWS, rows_first
 from eqsat_layout.targets.schedules import lookups
 from eqsat_layout.targets.schedules.accesses import StageAccess, as_int, depends_on
 from eqsat_layout.targets.schedules.attempts import unless_refused
@@ -50,16 +51,29 @@ def in_phases(sch: Any, machine: CpuMachine) -> Any:
 
 
 def _moved(sch: Any, number: int, machine: CpuMachine) -> Any:
-    """Stage ``number`` over data in phases; ``None`` where that takes longer."""
+    """Stage ``number`` over data in phases, all of them or what is left of several rows; ``None`` where that takes
+    longer."""
     stage = stages_of(sch)[number]
     found = _strided(stage)
-    trial = _Phases(sch, found).schedule()
-    after = stage_of(trial, trial.get_sblock(stage.name))
-    taken = [any_tile_cycles(one, machine) for one in (stage, after)]
-    if taken[1] is None:
-        return None
-    copied = PHASE * math.prod(extent or 1 for extent in StageAccess(found.data, ()).shape)
-    return trial if taken[0] is None or taken[1] * stage.domain + copied < taken[0] * stage.domain else None
+    plain = any_tile_cycles(stage, machine)
+    least, best = math.inf if plain is None else plain * stage.domain, None
+    for own in (sch, unless_refused(partial(rows_first, sch, stage, found.var, found.data, machine))):
+        if own is None:
+            continue
+        along = stage_of(own, own.get_sblock(stage.name))
+        moved = _strided(along)
+        trial = _Phases(own, moved).schedule()
+        steps = [stage_of(trial, trial.get_sblock(stage.name))]
+        if own is not sch:
+            steps.append(stage_of(own, own.get_sblock(f"{stage.name}{OF_ROWS}")))
+        each = [any_tile_cycles(step, machine) for step in steps]
+        if None in each:
+            continue
+        copied = PHASE * math.prod(extent or 1 for extent in StageAccess(moved.data, ()).shape)
+        taken = copied + sum((cycles or 0) * step.domain for cycles, step in zip(each, steps, strict=True))
+        if taken < least:
+            least, best = taken, trial
+    return best
 
 
 def _strided(stage: Stage) -> _Strided:
