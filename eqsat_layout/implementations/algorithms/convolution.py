@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from eqsat_layout.implementations.algorithms.sources import OperandSource, source_of
-from eqsat_layout.tir.affine import Affine
+from eqsat_layout.tir.affine import Affine, Term
 from eqsat_layout.tir.computation import Access, Block, Computation, Value
 
 Axes = tuple[int, ...]
@@ -167,23 +167,18 @@ def _read_as_data(computation: Computation, block: Block, data: Access, kernel: 
 
 
 def _spread_variables(block: Block, data: Access, kernel: Access) -> list[int | None]:
-    """The variables of a kernel that has the inputs of all groups, and the outputs of one."""
+    """The variables of a kernel that has the inputs of all groups, and the outputs of one; some are none in others."""
     groups = [(index, found) for index in data.indices if (found := _group(block, index)) is not None]
-    if len(groups) != 1:
+    if len(groups) != 1 or not isinstance(groups[0][0], Affine):
         return [None]
     index, (inputs, count) = groups[0]
-    assert isinstance(index, Affine)
     outputs = index.terms[0].iter
-
-    def variable(own: object) -> int | None:
-        if own == index:
-            return inputs
-        is_output = isinstance(own, Affine) and not own.constant and len(own.terms) == 1
-        if is_output and own.terms[0] == (1, outputs, 1, block.extents[outputs] // count):
-            return outputs
-        return block.variable(own)
-
-    return [variable(own) for own in kernel.indices]
+    size = block.extents[outputs]
+    of_one = Affine((Term(1, outputs, 1, size // count),)) if isinstance(size, int) else None
+    spread = {index: inputs, of_one: outputs}
+    if not all(own in kernel.indices for own in spread):
+        return [None]  # weights that all groups share, say
+    return [spread[own] if own in spread else block.variable(own) for own in kernel.indices]
 
 
 def _roles_of(block: Block, data: Access, x: OperandSource, out: list[int], weights: list[int]) -> _Roles | None:

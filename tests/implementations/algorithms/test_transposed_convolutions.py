@@ -11,11 +11,12 @@ from conv_calls import called_transposed, calls_of, error, module_of, recognised
 from effort import tries
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tvm import relax
+from tvm import relax, te
 from tvm.relax import op
 
 import eqsat_layout
-from eqsat_layout.implementations.algorithms import ALGORITHMS
+from eqsat_layout.implementations.algorithms import ALGORITHMS, convolution_of
+from eqsat_layout.tir.signature import analyse
 
 
 @pytest.mark.parametrize("name", ["transposed", "transposed in planes", "col2im"])
@@ -92,6 +93,18 @@ def test_a_transposed_convolution_in_groups_has_no_zeros_left() -> None:
     found = error(call, params, own)
     assert found is not None
     assert found < 1e-6
+
+
+def test_groups_that_share_their_weights_are_no_groups() -> None:
+    """The kernel of one group for all: its inputs are none of another group's."""
+    data, weights = te.placeholder((1, 8, 9), name="data"), te.placeholder((3, 4, 2), name="weights")
+    i, r = te.reduce_axis((0, 4)), te.reduce_axis((0, 2))
+    result = te.compute(
+        (1, 6, 8), lambda n, o, w: te.sum(data[n, o // 3 * 4 + i, w + r] * weights[o % 3, i, r], axis=[i, r])
+    )
+    computation = analyse(te.create_prim_func([data, weights, result], index_dtype_override="int64"))
+    assert computation is not None
+    assert convolution_of(computation) is None
 
 
 def test_a_transposed_convolution_in_groups_without_strides_is_a_convolution_in_groups() -> None:
