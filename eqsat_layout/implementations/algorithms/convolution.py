@@ -169,9 +169,11 @@ def _read_as_data(computation: Computation, block: Block, data: Access, kernel: 
 def _spread_variables(block: Block, data: Access, kernel: Access) -> list[int | None]:
     """The variables of a kernel that has the inputs of all groups, and the outputs of one; some are none in others."""
     groups = [(index, found) for index in data.indices if (found := _group(block, index)) is not None]
-    if len(groups) != 1 or not isinstance(groups[0][0], Affine):
+    if len(groups) != 1:
         return [None]
     index, (inputs, count) = groups[0]
+    if not isinstance(index, Affine):
+        return [None]
     outputs = index.terms[0].iter
     size = block.extents[outputs]
     of_one = Affine((Term(1, outputs, 1, size // count),)) if isinstance(size, int) else None
