@@ -19,6 +19,7 @@ from eqsat_layout.implementations.algorithms.subsampled import subsampled, why_n
 from eqsat_layout.implementations.algorithms.taps import taps_apart, why_not_taps_apart
 from eqsat_layout.implementations.algorithms.transposed import (
     transposed,
+    transposed_in_groups,
     transposed_in_planes,
     why_not_in_planes,
     why_not_transposed,
@@ -96,6 +97,7 @@ ALGORITHMS: Final = (
     Algorithm("subsampled", False, subsampled, widens=True, reason=why_not_subsampled),
     Algorithm("upright", False, upright, widens=True, reason=why_not_upright),
     Algorithm("transposed", True, transposed, widens=True, reason=why_not_transposed),
+    Algorithm("transposed in groups", True, transposed_in_groups, grouped=True, widens=True, reason=why_not_transposed),
     Algorithm("transposed in planes", True, transposed_in_planes, widens=True, reason=why_not_in_planes),
     Algorithm("col2im", True, col2im, widens=True, reason=why_not_col2im),
     Algorithm("taps apart", True, taps_apart, reason=why_not_taps_apart),

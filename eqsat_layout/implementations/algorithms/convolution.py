@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from eqsat_layout.implementations.algorithms.sources import OperandSource, source_of
-from eqsat_layout.tir.affine import Affine
+from eqsat_layout.tir.affine import Affine, Term
 from eqsat_layout.tir.computation import Access, Block, Computation, Value
 
 Axes = tuple[int, ...]
@@ -31,8 +31,9 @@ class Convolution:
     axis that has a window (if of one element only). ``padding``: (before, after).
     ``stretches``: that many places for every element of ``x``, with zeros between them, padding not counted; and
     ``flipped``: the windows of ``k`` from the end: what a transposed convolution does. ``groups``: ``channels`` are of
-    all of them, and ``k`` has the inputs of one. ``factors``: the types of ``x`` and ``k``, which are made ``dtype``
-    before they are multiplied.
+    all of them, and ``k`` has the inputs of one; ``is_spread``: it has those of all, each with the outputs of its own
+    group, as where data are stretched. ``factors``: the types of ``x`` and ``k``, which are made ``dtype`` before they
+    are multiplied.
     """
 
     data_operand: int
@@ -52,6 +53,7 @@ class Convolution:
     dtype: str
     factors: tuple[str, str]
     groups: int = 1
+    is_spread: bool = False
 
     @property
     def is_widened(self) -> bool:
@@ -115,6 +117,9 @@ def _read_as_data(computation: Computation, block: Block, data: Access, kernel: 
     x, k = (source_of(computation, access.buffer) for access in (data, kernel))
     out = [block.variable(index) for index in block.writes[0].indices]
     weights = [block.variable(index) for index in kernel.indices]
+    is_spread = None in weights
+    if is_spread:
+        weights = _spread_variables(block, data, kernel)
     if x is None or k is None or None in out or None in weights:
         return None
     if not len(out) == len(weights) == len(data.indices) or not 1 <= len(out) - 2 <= _MOST_WINDOWS:
@@ -157,7 +162,25 @@ def _read_as_data(computation: Computation, block: Block, data: Access, kernel: 
         dtype=computation.buffers[computation.results[0]].dtype,
         factors=(computation.buffers[x.buffer].dtype, computation.buffers[k.buffer].dtype),
         groups=roles.groups,
+        is_spread=is_spread,
     )
+
+
+def _spread_variables(block: Block, data: Access, kernel: Access) -> list[int | None]:
+    """The variables of a kernel that has the inputs of all groups, and the outputs of one; some are none in others."""
+    groups = [(index, found) for index in data.indices if (found := _group(block, index)) is not None]
+    if len(groups) != 1:
+        return [None]
+    index, (inputs, count) = groups[0]
+    if not isinstance(index, Affine):
+        return [None]
+    outputs = index.terms[0].iter
+    size = block.extents[outputs]
+    of_one = Affine((Term(1, outputs, 1, size // count),)) if isinstance(size, int) else None
+    spread = {index: inputs, of_one: outputs}
+    if not all(own in kernel.indices for own in spread):
+        return [None]  # weights that all groups share, say
+    return [spread[own] if own in spread else block.variable(own) for own in kernel.indices]
 
 
 def _roles_of(block: Block, data: Access, x: OperandSource, out: list[int], weights: list[int]) -> _Roles | None:

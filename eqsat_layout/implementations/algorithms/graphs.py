@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import tvm
-from tvm import relax, te, topi
+from tvm import relax, te, tirx, topi
 
 from eqsat_layout.implementations.algorithms.convolution import Convolution
 
@@ -25,17 +25,32 @@ def ordered_by(axes: Sequence[int], values: Sequence[Any]) -> tuple[Any, ...]:
 def module_of(conv: Convolution, compute: Callable[[relax.BlockBuilder, Any, Any], Any]) -> tvm.IRModule:
     """``main(data, kernel)`` in the op's own operand order and layouts; ``compute`` emits it and gives the result.
 
-    It is given a kernel whose windows begin at their beginning, also where those of the op are flipped.
+    It is given a kernel whose windows begin at their beginning, also where those of the op are flipped, and that has
+    all outputs, each with the inputs of its own group, also where that of the op has it the other way round.
     """
     builder = relax.BlockBuilder()
     data, kernel, params = _operands(conv)
     with builder.function("main", params):
         with builder.dataflow():
+            if conv.is_spread:
+                kernel = builder.emit_te(lambda k: _gathered(k, conv), kernel, primfunc_name_hint="gathered_kernel")
             if any(conv.flipped):
                 kernel = builder.emit_te(lambda k: _upright(k, conv), kernel, primfunc_name_hint="upright_kernel")
             result = builder.emit_output(compute(builder, data, kernel))
         builder.emit_func_output(result)
     return builder.get()
+
+
+def _gathered(kernel: te.Tensor, conv: Convolution) -> te.Tensor:
+    inputs, outputs = (channels // conv.groups for channels in conv.channels)
+
+    def element(*indices: Any) -> Any:
+        o, i, *window = (indices[axis] for axis in conv.kernel)
+        own = (tirx.floormod(o, outputs), tirx.floordiv(o, outputs) * inputs + i, *window)
+        return kernel(*ordered_by(conv.kernel, own))
+
+    shape = ordered_by(conv.kernel, (conv.channels[1], inputs, *conv.windows))
+    return te.compute(shape, element, name="gathered_kernel")
 
 
 def _upright(kernel: te.Tensor, conv: Convolution) -> te.Tensor:
@@ -50,9 +65,10 @@ def _upright(kernel: te.Tensor, conv: Convolution) -> te.Tensor:
 def _operands(conv: Convolution) -> tuple[Any, Any, list[Any]]:
     """The data, the kernel, and both as parameters of ``main``, in the order of the op."""
     channels, outputs = conv.channels
+    sides = (outputs // conv.groups, channels) if conv.is_spread else (outputs, channels // conv.groups)
     shapes = (
         ordered_by(conv.data, (conv.batch, channels, *conv.size)),
-        ordered_by(conv.kernel, (outputs, channels // conv.groups, *conv.windows)),
+        ordered_by(conv.kernel, (*sides, *conv.windows)),
     )
     data, kernel = (
         relax.Var(name, relax.TensorType(shape, dtype))

@@ -56,8 +56,10 @@ def _module(conv: Convolution, count: int) -> tvm.IRModule:
     inputs, outputs = (channels // conv.groups for channels in conv.channels)
 
     def compute(builder: relax.BlockBuilder, data: Any, kernel: Any) -> Any:
-        x = builder.emit(relax.op.reshape(data, _split(data.ty.shape, conv.data[1], conv.groups // count)))
-        k = builder.emit(relax.op.reshape(kernel, _split(kernel.ty.shape, conv.kernel[0], conv.groups // count)))
+        x = builder.emit(relax.op.reshape(data, split_channels(data.ty.shape, conv.data[1], conv.groups // count)))
+        k = builder.emit(
+            relax.op.reshape(kernel, split_channels(kernel.ty.shape, conv.kernel[0], conv.groups // count))
+        )
         if count > 1:
             k = builder.emit_te(
                 lambda k: _merged_kernel(k, conv, inputs, outputs), k, primfunc_name_hint="merged_groups"
@@ -69,7 +71,7 @@ def _module(conv: Convolution, count: int) -> tvm.IRModule:
     return module_of(conv, compute)
 
 
-def _split(shape: Sequence[Any], axis: int, groups: int) -> list[int]:
+def split_channels(shape: Sequence[Any], axis: int, groups: int) -> list[int]:
     """``shape`` with its channels as groups and members."""
     sizes = [int(extent) for extent in shape]
     return [*sizes[:axis], groups, sizes[axis] // groups, *sizes[axis + 1 :]]
@@ -94,7 +96,7 @@ def _merged_kernel(kernel: te.Tensor, conv: Convolution, inputs: int, outputs: i
 
 def _product(data: te.Tensor, kernel: te.Tensor, conv: Convolution) -> te.Tensor:
     """The convolution, every axis of channels split in two."""
-    x, k, y = (_places(axes, channels) for axes, channels in ((conv.data, 1), (conv.kernel, 0), (conv.result, 1)))
+    x, k, y = (places_of(axes, channels) for axes, channels in ((conv.data, 1), (conv.kernel, 0), (conv.result, 1)))
     before, after = zip(*conv.padding, strict=True)
     if any((*before, *after)):
         data = topi.nn.pad(data, ordered_by(x, (0, 0, 0, *before)), ordered_by(x, (0, 0, 0, *after)), name="pad")
@@ -113,7 +115,7 @@ def _product(data: te.Tensor, kernel: te.Tensor, conv: Convolution) -> te.Tensor
     return te.compute(shape, element, name="grouped_conv2d")
 
 
-def _places(axes: Sequence[int], channels: int) -> list[int]:
+def places_of(axes: Sequence[int], channels: int) -> list[int]:
     """Of the same axes where ``axes[channels]`` became two, the first of which counts groups."""
     at = axes[channels]
     moved = [axis + (axis > at) for axis in axes]

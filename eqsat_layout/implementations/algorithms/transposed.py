@@ -13,10 +13,11 @@ from itertools import pairwise
 from typing import Any, Final
 
 import tvm
-from tvm import relax, te, tirx
+from tvm import relax, te, tirx, topi
 
 from eqsat_layout.implementations.algorithms.convolution import Convolution
-from eqsat_layout.implementations.algorithms.graphs import module_of, multiplied, ordered_by, padded
+from eqsat_layout.implementations.algorithms.graphs import module_of, multiplied, ordered_by
+from eqsat_layout.implementations.algorithms.groups import places_of, split_channels
 
 _FEW_CHANNELS: Final = 7
 """Of the result, that fill no vector."""
@@ -26,9 +27,7 @@ def transposed(conv: Convolution) -> tvm.IRModule | None:
     """``main(data, kernel)`` in the op's own operand order and layouts; ``None`` for data that is not stretched."""
     if why_not_transposed(conv) is not None:
         return None
-    steps = [set(_steps(before, stretch)) for (before, _), stretch in zip(conv.padding, conv.stretches, strict=True)]
-    skipped = [by if len(own) > 1 else 0 for by, own in zip(_until_aligned(conv), steps, strict=True)]
-    return _module(conv, _TransposedStages(conv, skipped))
+    return _module(conv, _TransposedStages(conv, _skipped(conv)))
 
 
 def transposed_in_planes(conv: Convolution) -> tvm.IRModule | None:
@@ -37,6 +36,27 @@ def transposed_in_planes(conv: Convolution) -> tvm.IRModule | None:
     For results of few channels, whose vectors run along a row: the last layer of what makes images.
     """
     return _module(conv, _Planes(conv)) if why_not_in_planes(conv) is None else None
+
+
+def transposed_in_groups(conv: Convolution) -> tvm.IRModule | None:
+    """The same of a convolution in groups, with the group as an axis of its own.
+
+    All places of an element begin with the same element of the data: of others, no layouts are known beside groups.
+    """
+    if why_not_transposed(conv) is not None:
+        return None
+    groups, stages = conv.groups, _TransposedStages(conv, _until_aligned(conv))
+
+    def compute(builder: relax.BlockBuilder, data: Any, kernel: Any) -> Any:
+        x = builder.emit(relax.op.reshape(data, split_channels(data.ty.shape, conv.data[1], groups)))
+        k = builder.emit(relax.op.reshape(kernel, split_channels(kernel.ty.shape, conv.kernel[0], groups)))
+        taps = builder.emit_te(stages.taps, k, primfunc_name_hint="transposed_kernel")
+        places = builder.emit_te(stages.places, x, taps, primfunc_name_hint="transposed_product")
+        result = builder.emit_te(stages.result, places, primfunc_name_hint="transposed_result")
+        shape = ordered_by(conv.result, (conv.batch, conv.channels[1], *conv.out_size))
+        return relax.op.reshape(result, shape)
+
+    return module_of(conv, compute)
 
 
 def _module(conv: Convolution, stages: _TransposedStages) -> tvm.IRModule:
@@ -65,7 +85,8 @@ def why_not_in_planes(conv: Convolution) -> str | None:
 
 
 class _TransposedStages:
-    """The stages as tensor expressions, over any number of axes.
+    """The stages as tensor expressions, over any number of axes. Groups, if there are more than one, have an axis of
+    operands and results of their own, before those of the channels.
 
     Place ``h`` of the result is place ``h % stretch`` of element ``h // stretch``.
 
@@ -76,6 +97,11 @@ class _TransposedStages:
     def __init__(self, conv: Convolution, skipped: Sequence[int] = ()):
         """``skipped``: places before the first of the result, which count as the first of element 0."""
         self._conv, self._rank = conv, len(conv.size)
+        self._groups = (conv.groups,) if conv.groups > 1 else ()
+        self._inputs, self._outputs = (channels // conv.groups for channels in conv.channels)
+        axes = ((conv.data, 1), (conv.kernel, 0), (conv.result, 1))
+        own = (places_of(*one) if self._groups else one[0] for one in axes)
+        self._data, self._kernel, self._result = own
         self._skipped = skipped = tuple(skipped) or (0,) * self._rank
         self._before = tuple(before + by for (before, _), by in zip(conv.padding, skipped, strict=True))
         self._count = tuple(-(-w // s) for w, s in zip(conv.windows, conv.stretches, strict=True))
@@ -84,24 +110,25 @@ class _TransposedStages:
 
     @property
     def order(self) -> tuple[int, ...]:
-        """Axes of the product that are n, o, and of every axis the element and the place: as they come to lie."""
-        return tuple(range(2 + 2 * self._rank))
+        """Axes of the product that are n, the group, o, and of every axis the element and the place: as they come to
+        lie."""
+        return tuple(range(2 + len(self._groups) + 2 * self._rank))
 
     def taps(self, kernel: te.Tensor) -> te.Tensor:
-        """(a..., r..., i, o): element r of the window's elements that place a needs; 0 where it needs fewer."""
+        """(a..., r..., g, i, o): element r of the window's elements that place a needs; 0 where it needs fewer."""
         conv, rank = self._conv, self._rank
 
         def element(*indices: Any) -> Any:
-            *places_and_steps, i, o = indices
-            pairs = zip(places_and_steps[:rank], places_and_steps[rank:], strict=True)
+            *group, i, o = indices[2 * rank :]
+            pairs = zip(indices[:rank], indices[rank : 2 * rank], strict=True)
             window_index = [
                 self._first(axis, place) + step * conv.stretches[axis] for axis, (place, step) in enumerate(pairs)
             ]
             inside = [n < w for n, w in zip(window_index, conv.windows, strict=True)]
-            value = kernel(*ordered_by(conv.kernel, (o, i, *window_index)))
+            value = kernel(*ordered_by(self._kernel, (*group, o, i, *window_index)))
             return tirx.if_then_else(tirx.all(*inside), value, tirx.const(0, conv.factors[1]))
 
-        shape = (*conv.stretches, *self._count, *conv.channels)
+        shape = (*conv.stretches, *self._count, *self._groups, self._inputs, self._outputs)
         return te.compute(shape, element, name="transposed_kernel")
 
     def _first(self, axis: int, place: Any) -> Any:
@@ -117,20 +144,24 @@ class _TransposedStages:
                 self._elements, self._offsets, self._count, conv.size, strict=True
             )
         ]
-        around = padded(data, conv, before, after, "transposed_pad")
-        c = te.reduce_axis((0, conv.channels[0]), "c")
+        if any((*before, *after)):
+            none = [0] * (2 + len(self._groups))
+            ends = (ordered_by(self._data, (*none, *own)) for own in (before, after))
+            data = topi.nn.pad(data, *ends, name="transposed_pad")
+        c = te.reduce_axis((0, self._inputs), "c")
         steps = [te.reduce_axis((0, count), f"r{axis}") for axis, count in enumerate(self._count)]
 
         def element(*indices: Any) -> Any:
-            n, o, *rest = (indices[axis] for axis in self.order)
-            at, places = rest[::2], rest[1::2]
+            n, *rest = (indices[axis] for axis in self.order)
+            *group, o = rest[: 1 + len(self._groups)]
+            at, places = (rest[first::2] for first in (1 + len(self._groups), 2 + len(self._groups)))
             starts = [self._start(axis, place) + before[axis] for axis, place in enumerate(places)]
             moved = [h + start + r for h, start, r in zip(at, starts, steps, strict=True)]
-            index = ordered_by(conv.data, (n, c, *moved))
-            return te.sum(multiplied(conv, around(*index), taps[(*places, *steps, c, o)]), axis=[c, *steps])
+            index = ordered_by(self._data, (n, *group, c, *moved))
+            return te.sum(multiplied(conv, data(*index), taps[(*places, *steps, *group, c, o)]), axis=[c, *steps])
 
         pairs = itertools.chain(*zip(self._elements, conv.stretches, strict=True))
-        shape = ordered_by(self.order, (conv.batch, conv.channels[1], *pairs))
+        shape = ordered_by(self.order, (conv.batch, *self._groups, self._outputs, *pairs))
         return te.compute(shape, element, name="transposed_product")
 
     @property
@@ -147,14 +178,19 @@ class _TransposedStages:
         conv = self._conv
 
         def element(*indices: Any) -> Any:
-            n, o, *at = (indices[axis] for axis in conv.result)
+            n, *rest = (indices[axis] for axis in self._result)
+            own, at = rest[: 1 + len(self._groups)], rest[1 + len(self._groups) :]
             moved = [y + by for y, by in zip(at, self._skipped, strict=True)]
             pairs = [digit for y, s in zip(moved, conv.stretches, strict=True) for digit in (y // s, y % s)]
-            return places(*ordered_by(self.order, (n, o, *pairs)))
+            return places(*ordered_by(self.order, (n, *own, *pairs)))
 
-        return te.compute(
-            ordered_by(conv.result, (conv.batch, conv.channels[1], *conv.out_size)), element, name="places"
-        )
+        shape = ordered_by(self._result, (conv.batch, *self._groups, self._outputs, *conv.out_size))
+        return te.compute(shape, element, name="places")
+
+
+def _skipped(conv: Convolution) -> list[int]:
+    steps = [set(_steps(before, stretch)) for (before, _), stretch in zip(conv.padding, conv.stretches, strict=True)]
+    return [by if len(own) > 1 else 0 for by, own in zip(_until_aligned(conv), steps, strict=True)]
 
 
 def _offsets(before: int, stretch: int) -> list[int]:

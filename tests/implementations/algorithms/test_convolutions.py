@@ -253,7 +253,6 @@ def test_what_is_no_convolution_is_not_taken_for_one() -> None:
     others = [
         op.matmul(var(8, 8), var(8, 8)),
         op.nn.conv2d(var(1, 8, 8, 8), var(8, 1, 3, 3), groups=8),
-        op.nn.conv2d_transpose(var(1, 8, 8, 8), var(8, 4, 3, 3), groups=2),
         op.nn.max_pool2d(var(1, 8, 8, 8), [3, 3]),
         op.nn.conv2d(var(1, 2, 8, 8, 4), var(2, 2, 3, 3, 4, 4), data_layout="NCHW4c", kernel_layout="OIHW4i4o"),
     ]

@@ -11,11 +11,12 @@ from conv_calls import called_transposed, calls_of, error, module_of, recognised
 from effort import tries
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tvm import relax
+from tvm import relax, te
 from tvm.relax import op
 
 import eqsat_layout
-from eqsat_layout.implementations.algorithms import ALGORITHMS
+from eqsat_layout.implementations.algorithms import ALGORITHMS, convolution_of
+from eqsat_layout.tir.signature import analyse
 
 
 @pytest.mark.parametrize("name", ["transposed", "transposed in planes", "col2im"])
@@ -35,15 +36,16 @@ def test_transposed_products_of_halves_that_are_added_up_in_single_precision(nam
 
 @given(
     axes=st.lists(st.tuples(st.integers(1, 6), st.integers(1, 5), st.integers(1, 3)), min_size=1, max_size=3),
+    groups=st.sampled_from([1, 1, 2, 3]),
     data=st.data(),
 )
 @settings(max_examples=tries(20), deadline=None)
-def test_transposed_convolutions_of_any_shape(axes: Any, data: Any) -> None:
+def test_transposed_convolutions_of_any_shape(axes: Any, groups: int, data: Any) -> None:
     size, window, stretch = zip(*axes, strict=True)
     padding = [data.draw(st.integers(0, w - 1)) for w in (*window, *window)]
     more = [data.draw(st.integers(0, s - 1)) for s in stretch]
-    attrs = {"strides": list(stretch), "padding": padding, "output_padding": more}
-    call, params = called_transposed((2, 3, *size), (3, 5, *window), **attrs)
+    attrs = {"strides": list(stretch), "padding": padding, "output_padding": more, "groups": groups}
+    call, params = called_transposed((2, 2 * groups, *size), (2 * groups, 5, *window), **attrs)
     if min(int(e) for e in call.ty.shape) < 1:
         return
     for own in ALGORITHMS:
@@ -77,6 +79,39 @@ def test_a_transposed_convolution_has_no_zeros_left() -> None:
     (own,) = [a for a in ALGORITHMS if a.name == "transposed"]
     assert "transposed_pad" not in own.build(conv).script()
     assert [a.name for a in ALGORITHMS if a.of(conv) is not None] == ["transposed", "transposed in planes", "col2im"]
+
+
+def test_a_transposed_convolution_in_groups_has_no_zeros_left() -> None:
+    """It was taken for no convolution, and multiplied zeros: 2 groups of 64 channels took 688 us of ONNX Runtime's 183,
+    and take 162."""
+    call, params = called_transposed((1, 8, 5, 6), (8, 3, 2, 2), strides=[2, 2], groups=2)
+    conv = recognised(call)
+    assert (conv.groups, conv.is_spread, conv.channels, conv.stretches) == (2, True, (8, 6), (2, 2))
+    (own,) = [a for a in ALGORITHMS if a.of(conv) is not None]
+    assert own.name == "transposed in groups"
+    assert "transposed_pad" not in own.build(conv).script()
+    found = error(call, params, own)
+    assert found is not None
+    assert found < 1e-6
+
+
+def test_groups_that_share_their_weights_are_no_groups() -> None:
+    """The kernel of one group for all: its inputs are none of another group's."""
+    data, weights = te.placeholder((1, 8, 9), name="data"), te.placeholder((3, 4, 2), name="weights")
+    i, r = te.reduce_axis((0, 4)), te.reduce_axis((0, 2))
+    result = te.compute(
+        (1, 6, 8), lambda n, o, w: te.sum(data[n, o // 3 * 4 + i, w + r] * weights[o % 3, i, r], axis=[i, r])
+    )
+    computation = analyse(te.create_prim_func([data, weights, result], index_dtype_override="int64"))
+    assert computation is not None
+    assert convolution_of(computation) is None
+
+
+def test_a_transposed_convolution_in_groups_without_strides_is_a_convolution_in_groups() -> None:
+    call, params = called_transposed((1, 16, 9, 8), (16, 4, 3, 3), padding=[1, 1], groups=4)
+    offered = [a for a in ALGORITHMS if a.of(recognised(call)) is not None]
+    assert [a.name for a in offered] == ["groups", "groups of 8", "groups of 16"]
+    assert max(error(call, params, own) or 0 for own in offered) < 1e-6
 
 
 def test_an_image_begun_from_one_element_is_not_multiplied_by_zeros() -> None:

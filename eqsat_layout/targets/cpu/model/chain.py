@@ -69,6 +69,7 @@ class Chain:
                 any(map(s.branches_on, (axis.var for axis in s.spatial)))
                 and any(link.source is not None for link in links)
                 and not (self.has_pads and number in self.epilogues)
+                and not _pads_rows_alone(s)
                 for number, (s, links) in enumerate(pairs)
             )
             and all(number in used for number in range(len(self.stages) - 1))
@@ -208,6 +209,11 @@ def is_of_phases(stage: Stage) -> bool:
     is_near = all(1 < (load.stride(lane) or 0) <= MOST_PHASES for load in stage.loads)
     is_plain = len(stage.loads) == 1 and stage.write.stride(lane) == 1 and stage.write.element_bytes == _WORD
     return is_near and is_plain and (stage.is_copy or phases_are_cut(stage))
+
+
+def _pads_rows_alone(stage: Stage) -> bool:
+    """Data are put in phases, with padding at the ends of rows only."""
+    return is_of_phases(stage) and not any(stage.branches_on(axis.var) for axis in stage.axes[:-2])
 
 
 def full_extents(stage: Stage) -> Extents:

@@ -30,6 +30,8 @@ _FREE = 5  # registers beside accumulators, below which LLVM may put one of thes
 _CROWDED = 1.1  # times as many cycles, where elements are broadcast to several vectors: half as large tiles are as good
 _STREAMS = 12  # pieces of memory that the hardware prefetches at once
 _UNFORESEEN = 4.0  # cycles of a vector that it does not prefetch, since there are more
+_OVERTAKEN = 1.0  # cycles of a vector whose line was fetched and evicted, as so many streams share few sets of L1
+_ACROSS = 0.1  # cycles to add a lane of a row's partial results, most of which pass beside the loads of the next tile
 _SUPPLY = 0.72  # of the bandwidth of the last-level cache, for weights that come from there and from memory in turns
 _BESIDE = 0.1  # of the shorter of both, supply and the core's own work, is not hidden: a cache may have the weights
 _EVICTED = 1.2  # cycles of a row in a step where twice as many lie in the same sets of L1 as these have ways
@@ -91,8 +93,9 @@ class OperandLoad:
     """Strides along the spatial axes, the steps of the reduction that touch new elements, bytes of an element.
 
     ``run``: elements along the last axis before memory goes on elsewhere. ``total``: bytes that all tiles read.
-    ``readings``: for how many elements of the result each is read, where they come from memory; else 0. ``met_again``:
-    what other steps along the last axis of a window read again. ``step``: elements from one step to the next.
+    ``readings``: for how many elements of the result each is read, if these are a product's weights; else 0.
+    ``is_streamed``: they come from memory. ``met_again``: what other steps along the last axis of a window read again.
+    ``step``: elements from one step to the next.
     """
 
     strides: tuple[int | None, ...]
@@ -101,6 +104,7 @@ class OperandLoad:
     run: int
     total: int
     readings: int
+    is_streamed: bool = False
     met_again: MetAgain | None = None
     step: int = 0
 
@@ -171,6 +175,20 @@ class OperandLoad:
         vectors = tile.sizes[tile.vector]
         return self.moved(tile) // np.where(tile.lanes * vectors <= self.run, vectors, 1)
 
+    def are_in_step(self, tiles: Tiles, machine: CpuMachine, has_panels: bool) -> Any:
+        """The pieces that a tile walks through, panels or rows, are in the same sets of L1 at any time, and are as many
+        as fit these. The hardware fetches the next line of each before all of this one is read.
+
+        Not so of rows that come from memory: a row is no longer than a page, and what is fetched ahead of it little.
+        """
+        if not has_panels and self.total > machine.last_level_working_set:
+            return np.zeros(tiles.lanes.shape, bool)
+        apart = self.run * self.steps  # panels lie one after another
+        if not has_panels:
+            apart = min((abs(stride) for stride in self.strides[:-1] if stride), default=0)
+        groups = machine.l1_way_bytes // math.gcd(apart * self.element_bytes, machine.l1_way_bytes)
+        return self.streams(tiles) >= groups * (machine.l1_working_set // machine.l1_way_bytes)
+
 
 @dataclass(frozen=True)
 class TileProblem:
@@ -195,7 +213,8 @@ class TileProblem:
 def problem_of(stage: Stage, axes: Sequence[StageAxis], machine: CpuMachine) -> TileProblem:
     """For tiles over ``axes``, the last one in vectors."""
     last = axes[-1]
-    batch = math.prod(a.extent or 64 for a in axes if all(access.uses(a.var) for access in stage.loads))
+    shared = [a for a in axes if not a.reduce and all(access.uses(a.var) for access in stage.loads)]
+    batch = math.prod(a.extent or 64 for a in shared)
     periods = [access.period(last.var) for access in stage.loads]
     loads: list[OperandLoad] = []
     for number, (access, period) in enumerate(zip(stage.loads, periods, strict=True)):
@@ -205,10 +224,12 @@ def problem_of(stage: Stage, axes: Sequence[StageAxis], machine: CpuMachine) -> 
         strides = tuple(access.stride(a.var) for a in axes)
         run = period or last.extent or 1
         total = access.buffer_bytes // batch
-        read = readings(stage, access) if _is_streamed(stage, access, machine) else 0
+        is_weights = access is stage.vector_load and stage.is_product and not stage.is_part and not stage.has_window
+        read = readings(stage, access) if is_weights else 0
+        is_streamed = is_weights and access.buffer_bytes > machine.l2_working_set // 2
         again = _met_again(access, axes, stage.reduced)
         step = next((abs(access.stride(a.var) or 0) for a in reversed(stage.reduced) if access.uses(a.var)), 0)
-        loads.append(OperandLoad(strides, steps, access.element_bytes, run, total, read, again, step))
+        loads.append(OperandLoad(strides, steps, access.element_bytes, run, total, read, is_streamed, again, step))
     width = machine.lanes(stage.write.element_bytes)
     blocks = tuple(period for period in periods if period)
     is_own = any(all(a.extent == 1 or load.moves(i) for i, a in enumerate(axes)) for load in loads)
@@ -238,12 +259,6 @@ def _met_again(access: StageAccess, axes: Sequence[StageAxis], reduced: Sequence
     return MetAgain(found[0], len(again), more, len(places) - len(again), row.extent)
 
 
-def _is_streamed(stage: Stage, access: StageAccess, machine: CpuMachine) -> bool:
-    """Panels of weights come from memory, one while another is in use."""
-    is_weights = access is stage.vector_load and stage.is_product and not stage.is_part
-    return is_weights and access.buffer_bytes > machine.l2_working_set // 2 and not stage.has_window
-
-
 def readings(stage: Stage, access: StageAccess) -> int:
     """For how many elements of the result each one of an operand is read."""
     return math.prod(axis.extent or 64 for axis in stage.spatial if not access.uses(axis.var))
@@ -271,7 +286,6 @@ def tile_step_cycles(problem: TileProblem, tiles: Tiles, machine: CpuMachine) ->
     count = math.prod(tiles.sizes)
     accumulators = vectors * count
     held = np.full(lanes.shape, machine.registers)
-    arriving = _SUPPLY * machine.last_level_bandwidth / machine.clock  # bytes a cycle
     issued, loading, streamed, fresh, supply, elsewhere, waiting = (np.zeros(lanes.shape) for _ in range(7))
     kept, is_row = accumulators, np.zeros(lanes.shape, bool)
     for load in problem.loads:
@@ -286,12 +300,12 @@ def tile_step_cycles(problem: TileProblem, tiles: Tiles, machine: CpuMachine) ->
             waiting += load.unfetched(tiles, machine)
         touched = touched_bytes(load, tiles, machine, goes_on=not problem.has_panels)
         panel = touched * load.distinct(tiles)
-        streamed += np.where(panel > machine.l1_working_set // 2, touched / machine.panel_bytes_per_cycle, 0)
-        if load.readings:  # to L2 for all tiles that share a panel, from there for each
-            first = load.shared(tiles) / load.readings
-            supply += touched * first / arriving + touched / machine.l2_bytes_per_cycle
-            if problem.has_panels:
-                waiting += np.where(load.streams(tiles) > _STREAMS, _UNFORESEEN * moved * first, 0)
+        is_far = panel > machine.l1_working_set // 2
+        if load.readings:
+            is_far |= (load.shared(tiles) >= load.readings) & (load.total > machine.l1_working_set)
+            arriving, missed = _of_weights(load, tiles, touched, problem.has_panels, machine)
+            supply, waiting = supply + arriving, waiting + missed
+        streamed += np.where(is_far, touched / machine.panel_bytes_per_cycle, 0)
         if not stride and load.total > machine.l2_working_set:  # new rows
             fresh += touched / machine.vector_bytes
         elif stride and problem.has_window:  # a new panel, with many rows not cut in pieces
@@ -310,6 +324,8 @@ def tile_step_cycles(problem: TileProblem, tiles: Tiles, machine: CpuMachine) ->
         cycles += np.where(is_row, 0, _KEPT * np.maximum(kept - _HELD * machine.registers, 0))
         most = _OF_A_ROW.get(machine.registers, machine.registers // 2)
         cycles *= np.where(is_row & (accumulators > most), _SPILLED, 1)
+    if not problem.has_panels:
+        cycles += _ACROSS * lanes**2 * count / problem.steps
     cycles += waiting + _FRESH * fresh + _STREAMED * streamed + _ELSEWHERE * elsewhere + 0.02 * issued
     small = sum((size > 1).astype(int) for axis, size in enumerate(tiles.sizes) if axis != tiles.vector)
     rows = math.prod(tiles.sizes[: max(0, tiles.vector - 1)])  # of the result, far from each other
@@ -318,6 +334,22 @@ def tile_step_cycles(problem: TileProblem, tiles: Tiles, machine: CpuMachine) ->
     is_fit = accumulators + held + problem.spare <= machine.registers
     found: list[float] = np.where(is_fit, cycles, math.inf).tolist()
     return found
+
+
+def _of_weights(
+    load: OperandLoad, tiles: Tiles, touched: Any, has_panels: bool, machine: CpuMachine
+) -> tuple[Any, Any]:
+    """Cycles of a step in which weights are on their way, and in which it waits for some that nobody has sent for."""
+    first = load.shared(tiles) / load.readings
+    missed = np.where(load.are_in_step(tiles, machine, has_panels), _OVERTAKEN, 0)
+    if not load.is_streamed:
+        return np.zeros(tiles.lanes.shape), missed * load.moved(tiles) * first
+    if has_panels:
+        missed = missed + np.where(load.streams(tiles) > _STREAMS, _UNFORESEEN, 0)
+    arriving = _SUPPLY * machine.last_level_bandwidth / machine.clock  # bytes a cycle
+    # to L2 for all tiles that share a panel, from there for each
+    supply = touched * first / arriving + touched / machine.l2_bytes_per_cycle
+    return supply, missed * load.moved(tiles) * first
 
 
 def touched_bytes(load: OperandLoad, tile: RegisterTile | Tiles, machine: CpuMachine, *, goes_on: bool = False) -> Any:

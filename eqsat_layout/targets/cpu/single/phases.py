@@ -21,6 +21,7 @@ from eqsat_layout.targets.cpu.costs import PHASE
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.register_tiles import any_tile_cycles, lane_tile_cycles
 from eqsat_layout.targets.cpu.single.order_axes import order_axes
+from eqsat_layout.targets.cpu.single.rows_first import OF_ROWS, rows_first
 from eqsat_layout.targets.schedules import lookups
 from eqsat_layout.targets.schedules.accesses import StageAccess, as_int, depends_on
 from eqsat_layout.targets.schedules.attempts import unless_refused
@@ -51,16 +52,30 @@ def in_phases(sch: Any, machine: CpuMachine) -> Any:
 
 
 def _moved(sch: Any, number: int, machine: CpuMachine) -> Any:
-    """Stage ``number`` over data in phases; ``None`` where that takes longer."""
+    """Stage ``number`` over data in phases, all of them or what is left of several rows; ``None`` where that takes
+    longer."""
     stage = stages_of(sch)[number]
     found = _strided(stage)
-    trial = _Phases(sch, found).schedule()
-    taken = any_tile_cycles(stage_of(trial, trial.get_sblock(stage.name)), machine)
-    if taken is None:
-        return None
-    copied = PHASE * math.prod(extent or 1 for extent in StageAccess(found.data, ()).shape)
-    own = any_tile_cycles(stage, machine) or _cycles_in_lanes(sch, number, machine)
-    return trial if own is None or taken * stage.domain + copied < own * stage.domain else None
+    rows = unless_refused(partial(rows_first, sch, stage, found.var, found.data, machine))
+    plain = any_tile_cycles(stage, machine) or (_cycles_in_lanes(sch, number, machine) if rows is None else None)
+    least, best = math.inf if plain is None else plain * stage.domain, None
+    for own in (sch, rows):
+        if own is None:
+            continue
+        along = stage_of(own, own.get_sblock(stage.name))
+        moved = _strided(along)
+        trial = _Phases(own, moved).schedule()
+        steps = [stage_of(trial, trial.get_sblock(stage.name))]
+        if own is not sch:
+            steps.append(stage_of(own, own.get_sblock(f"{stage.name}{OF_ROWS}")))
+        each = [any_tile_cycles(step, machine) for step in steps]
+        if None in each:
+            continue
+        copied = PHASE * math.prod(extent or 1 for extent in StageAccess(moved.data, ()).shape)
+        taken = copied + sum((cycles or 0) * step.domain for cycles, step in zip(each, steps, strict=True))
+        if taken < least:
+            least, best = taken, trial
+    return best
 
 
 def _cycles_in_lanes(sch: Any, number: int, machine: CpuMachine) -> float | None:

@@ -66,14 +66,25 @@ def test_one_phase_only_is_copied_where_no_other_is_read() -> None:
 
 
 @pytest.mark.parametrize(("channels", "groups"), [(64, 8), (32, 8), (64, 16)])
-def test_groups_side_by_side_are_summed_in_lanes(channels: int, groups: int) -> None:
-    """Group norm, channels last: data were copied into phases, which took five times as long as the sums."""
+@pytest.mark.parametrize("is_centred", [False, True])
+def test_groups_side_by_side_are_not_put_in_phases(channels: int, groups: int, is_centred: bool) -> None:
+    """Group norm, channels last: data were copied into phases, which took five times as long as the sums.
+
+    Sums go down the places first; squares less a mean, which is another in each group, are taken in lanes.
+    """
     each = channels // groups
-    data = te.placeholder((512, channels), name="data")
+    data, mean = te.placeholder((512, channels), name="data"), te.placeholder((groups,), name="mean")
     own, place = te.reduce_axis((0, each), "own"), te.reduce_axis((0, 512), "place")
-    sums = te.compute((groups,), lambda g: te.sum(data[place, g * each + own], [own, place]), "sums")
-    sch = new_schedule(te.create_prim_func([data, sums], index_dtype_override="int64"))
-    assert in_phases(sch, AVX2) is sch
+
+    def added(group: Any) -> Any:
+        element = data[place, group * each + own]
+        return te.sum((element - mean[group]) * (element - mean[group]) if is_centred else element, [own, place])
+
+    sums = te.compute((groups,), added, "sums")
+    func = te.create_prim_func([data, *([mean] if is_centred else []), sums], index_dtype_override="int64")
+    stages = stages_of(in_phases(new_schedule(func), AVX2))
+    assert stages[0].is_reduction
+    assert len(stages) == 1 or stages[0].domain == 512 * channels
 
 
 def test_windows_without_strides_stay_as_they_are() -> None:

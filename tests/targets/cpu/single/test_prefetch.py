@@ -98,7 +98,7 @@ def addresses(function, shape, count, name="weights"):
     return lines
 
 
-@pytest.mark.parametrize(("rows", "steps", "panels"), [(4, 32, 11), (8, 48, 13), (10, 60, 29), (12, 40, 17)])
+@pytest.mark.parametrize(("rows", "steps", "panels"), [(9, 32, 11), (8, 48, 13), (10, 60, 29), (12, 40, 17)])
 def test_the_next_panel_is_prefetched_whole(rows, steps, panels):
     function = product(rows, steps, panels)
     size = steps * 16
@@ -148,7 +148,7 @@ def reads(function):
 @pytest.mark.parametrize(
     ("make", "rows", "steps", "panels", "count"),
     [
-        pytest.param(matmul, 8, 16, 24, 1, id="columns are one axis"),
+        pytest.param(matmul, 16, 16, 24, 1, id="columns are one axis"),
         pytest.param(matmul, 16, 136, 6, 2, id="panels in pieces"),
         pytest.param(partial(product, machine=WIDE), 16, 192, 6, 2, id="panels of blocks in pieces"),
     ],
@@ -168,6 +168,7 @@ def test_what_the_next_turn_reads_is_prefetched(make, rows, steps, panels, count
         pytest.param(lambda: product(4, 32, 9, packed=False), id="panels in pieces"),
         pytest.param(lambda: product(4, 16, 2), id="weights that stay in the cache"),
         pytest.param(lambda: product(4, 257, 9), id="panels that would fill the cache"),
+        pytest.param(lambda: product(1, 64, 96), id="a row reads each panel once"),
     ],
 )
 def test_no_fetches_where_nothing_is_gained(function):
