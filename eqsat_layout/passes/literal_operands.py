@@ -2,7 +2,8 @@
 
 In: a Relax module. Out: the same, in which ``x + 0``, ``x - 0``, ``x * 1`` and ``x / 1`` are the copy of x, and
 ``x * 0`` is the 0, that TVM's legalisation makes of them where the number is a constant without axes: -0.0 stays what
-it is, and no NaN comes of infinity. Layouts are planned over constants that are operands, of which TVM leaves nothing out.
+it is, and no NaN comes of infinity. Layouts are planned over constants that are operands, of which TVM leaves nothing
+out.
 """
 
 from __future__ import annotations
