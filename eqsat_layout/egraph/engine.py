@@ -75,7 +75,6 @@ class Engine:
             raise EqsatError(f"can't write scratch files: {error}") from error
         shipped = tuple(takewhile(is_own, commands))
         self._owned = OwnedEGraph(self._folder, shipped)
-        self._egraph = self._owned.graph
         self.history: list[LogEntry] = []
         self.matches: Counter[str] = Counter()
         self._last: Counter[str] = Counter()
@@ -87,6 +86,10 @@ class Engine:
         self._owned.mark()
         for command in commands[len(shipped) :]:
             self.declare(command)
+
+    @property
+    def _egraph(self) -> Any:
+        return self._owned.graph
 
     def declare(self, command: Command) -> None:
         """Runs a command of a rule file; :class:`RuleError` with its position if egglog does not take it.
@@ -263,7 +266,7 @@ class Tables:
     """A snapshot: rows by table name. Strings and integers are decoded, e-classes are handles."""
 
     def __init__(self, owned: OwnedEGraph, strings: dict[Any, str]):
-        self._owned, self._egraph = owned, owned.graph
+        self._owned = owned
         self._functions = owned.graph.freeze().functions
         self._strings = strings
 
@@ -291,7 +294,7 @@ class Tables:
 
     def _decoder(self, sort: str) -> Any:
         if sort == "String":
-            strings, to_string = self._strings, self._egraph.value_to_string
+            strings, to_string = self._strings, self._owned.graph.value_to_string
 
             def decode(value: Any) -> str:
                 text = strings.get(value)
@@ -301,7 +304,7 @@ class Tables:
 
             return decode
         if sort == "i64":
-            return self._egraph.value_to_i64
+            return self._owned.graph.value_to_i64
         return _handle
 
     def enodes_and_classes(self, sorts: Iterable[str]) -> tuple[int, int]:

@@ -20,6 +20,7 @@ from eqsat_layout.passes.fitting_sizes import check_sizes_fit
 from eqsat_layout.passes.fold_constants import fold_constants
 from eqsat_layout.passes.frozen_names import with_frozen_names
 from eqsat_layout.passes.known_shapes import write_known_shapes
+from eqsat_layout.passes.literal_operands import with_literals_left_out
 from eqsat_layout.passes.many_operands import join_in_steps
 from eqsat_layout.passes.quantised.byte_products import multiply_bytes
 from eqsat_layout.passes.quantised.byte_weights import keep_byte_weights
@@ -37,18 +38,20 @@ def prepare(
     byte_rows: int = 0,
     sums_branches: bool = False,
     pairs_operands: bool = False,
+    leaves_literals_out: bool = False,
 ) -> tvm.IRModule:
     """``mod`` for inference, numerically the same up to rounding. The input is not changed.
 
     ``has_byte_products``: what bytes stand for is multiplied as these bytes; ``has_signed_products``: where these have
     signs, too. ``byte_rows``: of data that is multiplied by weights that stay bytes, at most. ``sums_branches``:
     convolutions whose results are added up become one. ``pairs_operands``: einsums of several are done two at a time,
-    which adds up in another order.
+    which adds up in another order. ``leaves_literals_out``: ops of the numbers 0 and 1 are what TVM makes of them.
     Functions keep their names and signatures. A pass of TVM's that fails on the module is left out, with a note.
     """
     check_sizes(mod)
     passes, given = relax.transform, mod
     mod = check_sizes_fit(mod)
+    mod = with_literals_left_out(mod) if leaves_literals_out else mod
     mod = einsums_in_pairs(mod) if pairs_operands else mod
     mod = join_in_steps(write_known_shapes(write_out_training(mod)))
     mod = fold_batch_norms(_after(passes.CanonicalizeBindings(), mod, notes))

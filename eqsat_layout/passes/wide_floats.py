@@ -16,7 +16,7 @@ from tvm import s_tir, tirx
 from eqsat_layout.errors import Refused
 from eqsat_layout.passes.rounding import ROUNDED, is_rounding, rounded
 from eqsat_layout.tir.blocks import storing_block
-from eqsat_layout.tir.intrinsics import calls_library, is_pure
+from eqsat_layout.tir.intrinsics import OF_BITS, calls_library, is_pure
 from eqsat_layout.tir.structural import (
     changed_block,
     nodes_of,
@@ -33,8 +33,6 @@ _ARITHMETIC: Final = (
     *(tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod, tirx.Max, tirx.Min),
 )
 _COMPARISONS: Final = (tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE)
-_OF_BITS: Final = ("tirx.reinterpret", "tirx.nextafter")
-"""Ops whose results depend on the type of their operands."""
 
 
 def in_single_precision(mod: tvm.IRModule) -> tvm.IRModule:
@@ -180,7 +178,7 @@ class _Widener:
     def _args(self, call: Any) -> list[Any]:
         if not is_pure(call):
             raise Refused(f"{call.op} is called")
-        if str(call.op.name) in _OF_BITS:
+        if str(call.op.name) in OF_BITS:
             return [
                 _narrowed(str(a.ty.dtype), self._wide_value(a)) if _is_narrow(a) else self._plain(a) for a in call.args
             ]
@@ -207,7 +205,7 @@ class _Widener:
             return tirx.Let(value.var, self._plain(value.value), self._wide_value(value.body))
         if is_rounding(value):
             return _rounded_once(dtype, self._wide_value(value.args[0]))
-        if isinstance(value, tvm.ir.Call) and str(getattr(value.op, "name", "")) in _OF_BITS:
+        if isinstance(value, tvm.ir.Call) and str(getattr(value.op, "name", "")) in OF_BITS:
             return tirx.Cast(_WIDE, tvm.ir.Call(value.op, self._args(value), value.attrs, ret_ty=value.ty))
         if isinstance(value, tvm.ir.Call):
             return tvm.ir.Call(value.op, self._args(value), value.attrs, ret_ty=tvm.ir.PrimType(_WIDE))

@@ -149,7 +149,9 @@ class _Neighbours:
         )
 
     def _may_join(self, signature: str, operands: Formats, result: Format | None) -> bool:
-        return self.search.target.joins(self.search.program.signatures[signature], operands, [result])
+        """Of one of several results nothing is known: the name of its format is a list."""
+        own = self.search.program.signatures[signature]
+        return self.search.target.joins(own, operands, [result] if len(own.results) == 1 else [None] * len(own.results))
 
     def _joins_in(self, pair: _Pair, tensor: int, variant: str) -> bool:
         """Both of a pair, of which ``tensor`` is made by ``variant``, and the other one in the layout that this has

@@ -46,6 +46,7 @@ def prepared(mod: tvm.IRModule, target: Any = None, *, notes: Notes | None = Non
         byte_rows=own.byte_rows,
         sums_branches=own.approx,
         pairs_operands=own.approx,
+        leaves_literals_out=not own.approx,
     )
 
 

@@ -5,12 +5,15 @@ In: a node, or a name. Out: whether it is such a call, or the op.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import tvm
 from tvm import s_tir, tirx
 
 from eqsat_layout.tir.structural import nodes_of
+
+OF_BITS: Final = ("tirx.reinterpret", "tirx.nextafter")
+"""Ops whose results depend on the type of their operands."""
 
 
 def is_call(node: Any, name: str) -> bool:

@@ -82,7 +82,7 @@ def symbols_of(function: Any, inputs: Sequence[Any]) -> dict[Any, int]:
 
 def whole(value: Any) -> Any:
     """Small whole numbers in the place of the floats of an input."""
-    return _mapped(value, lambda array: np.round(2 * array.astype("float64")) + 0.0)
+    return mapped(value, lambda array: (np.round(2 * array.astype("float64")) + 0.0).astype(array.dtype))
 
 
 def special(value: Any, rng: np.random.Generator, share: float = 0.1) -> Any:
@@ -90,21 +90,21 @@ def special(value: Any, rng: np.random.Generator, share: float = 0.1) -> Any:
 
     def spiced(array: Any) -> Any:
         chosen = rng.random(array.shape) < share
-        return np.where(chosen, rng.choice(_SPECIAL, array.shape), array.astype("float64"))
+        return np.where(chosen, rng.choice(_SPECIAL, array.shape), array.astype("float64")).astype(array.dtype)
 
-    return _mapped(value, spiced)
+    return mapped(value, spiced)
 
 
-def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
     """``value`` with the arrays of floats in it changed."""
     if isinstance(value, float):
         return float(change(np.asarray(value)))
     if hasattr(value, "numpy"):
         array = value.numpy()
         is_float = _is_float(array.dtype)
-        return tvm.runtime.tensor(change(array).astype(array.dtype)) if is_float else value
+        return tvm.runtime.tensor(change(array)) if is_float else value
     is_tuple = hasattr(value, "__iter__") and not isinstance(value, tvm.runtime.ShapeTuple)
-    return tvm_ffi.convert([_mapped(field, change) for field in value]) if is_tuple else value
+    return tvm_ffi.convert([mapped(field, change) for field in value]) if is_tuple else value
 
 
 def _is_float(dtype: Any) -> bool:

@@ -18,7 +18,7 @@ from eqsat_layout.targets.protocol import Target
 from eqsat_layout.validation.inputs import flat
 
 _FLOOR = 0.01  # of the tolerance for the largest element
-_FEW = 8  # elements of a row or channel below which it is not judged by itself
+FEW = 8  # elements of a row or channel below which it is not judged by itself
 _TOLERANCES = {"float64": 1e-6, "float32": 1e-3, "float16": 2e-2, "bfloat16": 1e-1}
 """Of the largest element of a result: layouts change the order of no reduction, but the kernels' schedules do."""
 
@@ -50,18 +50,27 @@ def difference(expected: npt.NDArray[Any], got: npt.NDArray[Any], *, is_exact: b
     share = _TOLERANCES.get(str(expected.dtype))
     if share is None:
         return "differs" if unequal(expected, got).any() else ""
+    if close(expected, got).all():
+        return ""
     expected, got = expected.astype("float64"), got.astype("float64")
     allowed = _allowed(expected, share)
     with np.errstate(invalid="ignore"):
         worst = np.abs(expected - got)
-    if (np.isclose(got, expected, rtol=share, atol=0.0, equal_nan=True) | (worst <= allowed)).all():
-        return ""
     wrong = int(np.count_nonzero(~np.isfinite(got) & np.isfinite(expected)))
     if wrong:
         return f"has {wrong} elements that are no numbers but should be"
     beyond = np.where(np.isnan(worst), np.inf, worst - allowed)
     place = np.unravel_index(int(np.argmax(beyond)), worst.shape)
     return f"differs by {worst[place]:.3g} at {tuple(map(int, place))}, tolerance {allowed[place]:.3g}"
+
+
+def close(expected: npt.NDArray[Any], got: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """For each element, whether floats of one dtype and shape are the same, up to rounding."""
+    share = _TOLERANCES[str(expected.dtype)]
+    expected, got = expected.astype("float64"), got.astype("float64")
+    with np.errstate(invalid="ignore"):
+        within = np.abs(expected - got) <= _allowed(expected, share)
+    return np.asarray(np.isclose(got, expected, rtol=share, atol=0.0, equal_nan=True) | within)
 
 
 def unequal(expected: npt.NDArray[Any], got: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
@@ -83,7 +92,7 @@ def _allowed(expected: npt.NDArray[Any], share: float) -> npt.NDArray[Any]:
     allowed = np.full(expected.shape, share * largest)
     for axis in range(expected.ndim if expected.ndim > 1 else 0):
         others = tuple(i for i in range(expected.ndim) if i != axis)
-        if expected.size < _FEW * expected.shape[axis]:
+        if expected.size < FEW * expected.shape[axis]:
             continue
         allowed = np.minimum(allowed, share * sizes.max(axis=others, keepdims=True, initial=0.0))
     return np.asarray(np.maximum(allowed, _FLOOR * share * largest))

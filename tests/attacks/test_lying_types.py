@@ -15,6 +15,7 @@ from tvm.script import relax as R
 from tvm.script import tirx as T
 
 from eqsat_layout.readers.modules import FileError, read_module, write_module
+from eqsat_layout.readers.text.script import read_script
 
 
 @I.ir_module
@@ -142,4 +143,30 @@ def test_a_split_into_a_thousand_million_parts_is_refused(tmp_path: Path) -> Non
     loaded["nodes"][number["data"]["value"]]["data"] = 1_000_000_000
     path.write_text(json.dumps(loaded))
     with pytest.raises(FileError, match="has 1000000000 parts, more than 16384"):
+        read_module(path)
+
+
+EINSUM = """# from tvm.script import ir as I
+# from tvm.script import relax as R
+@I.ir_module
+class Module:
+    @R.function
+    def main(x: R.Tensor((2,), dtype="float32")) -> R.Tensor((2,), dtype="float32"):
+        with R.dataflow():
+            gv: R.Tensor((2,), dtype="float32") = R.einsum((x,), subscripts="i->i")
+            R.output(gv)
+        return gv
+"""
+
+
+@pytest.mark.parametrize("suffix", ["py", "json"])
+def test_a_result_of_an_einsum_has_no_letters_of_its_own(tmp_path: Path, suffix: str) -> None:
+    """TVM ended the process (SIGSEGV) when it made a type of ``i->z``."""
+    path = tmp_path / f"m.{suffix}"
+    text = tvm.ir.save_json(read_script(EINSUM)) if suffix == "json" else EINSUM
+    assert "i->i" in text
+    path.write_text(text)
+    read_module(path)
+    path.write_text(text.replace("i->i", "i->z"))
+    with pytest.raises(FileError, match="no operand of the einsum 'i->z' has 'z'"):
         read_module(path)

@@ -6,7 +6,9 @@ import gc
 import sys
 import tempfile
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -34,6 +36,50 @@ def test_a_graph_that_another_threads_collector_finds_is_not_freed_there(monkeyp
     finally:
         gc.enable()
     gc.collect()
+    assert not said
+
+
+class Meanwhile:
+    """Something else that is found as garbage: ``does`` is called while it is."""
+
+    def __init__(self, does: Callable[[], object]) -> None:
+        self.does = does
+
+    def __del__(self) -> None:
+        self.does()
+
+
+@pytest.mark.parametrize("also_kept", ["nothing", "a method"])
+def test_a_graph_that_its_thread_gives_up_while_another_one_collects_it(
+    also_kept: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its thread dropped what was set aside, and the collector of the other one, which had still to clear the engine,
+    freed it: one run of all tests in three said that an EGraph is dropped on another thread."""
+    said: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", said.append)
+    found: SimpleQueue[None] = SimpleQueue()
+    goes_on: SimpleQueue[None] = SimpleQueue()
+
+    def wait() -> None:
+        found.put(None)
+        goes_on.get(timeout=60)
+
+    gc.disable()
+    try:
+        engine = Engine([])
+        kept: list[Any] = [Meanwhile(wait), engine, engine.tables(), Meanwhile(wait)]  # one comes behind the engine
+        kept += [kept, engine._egraph.parse_program if also_kept == "a method" else None]
+        del engine, kept
+        thread = threading.Thread(target=gc.collect)
+        thread.start()
+        for _ in range(2):
+            found.get(timeout=60)
+            Engine([])  # what was set aside is given up
+            goes_on.put(None)
+        thread.join()
+    finally:
+        gc.enable()
+    Engine([])
     assert not said
 
 

@@ -59,6 +59,31 @@ def test_what_lies_between_is_wide() -> None:
     np.testing.assert_allclose(got, np.full((4, 6), 1152), rtol=1e-3)
 
 
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32"])
+@pytest.mark.parametrize(
+    ("equation", "shapes"),
+    [
+        ("ij,jk,kl->ill", [(2, 3), (3, 4), (4, 5)]),
+        ("bA,Ac,cB", [(2, 3), (3, 4), (4, 5)]),
+        ("ij,j,->i", [(2, 3), (3,), ()]),
+        ("abc,cd,ad->b", [(2, 3, 4), (4, 5), (2, 5)]),
+        ("ij,jk,kl->il", [(2, 0), (0, 4), (4, 5)]),
+        ("ij,jk,kl->il", [(2, 3), (3, 4), (4, 0)]),
+    ],
+)
+def test_integers_wrap_around_in_any_order(equation: str, shapes: list[tuple[int, ...]], dtype: str) -> None:
+    mod, rng, ends = einsum(equation, shapes, dtype), np.random.default_rng(0), np.iinfo(dtype)
+    assert len(steps(einsums_in_pairs(mod))) == 2
+    inputs = [np.asarray(rng.integers(ends.min, ends.max, shape, dtype)) for shape in shapes]
+    (got,) = eqsat_layout.Session(mod).run(None, {f"x{n}": x for n, x in enumerate(inputs)})
+    left, arrow, result = equation.partition("->")
+    letters = "".join(dict.fromkeys(result)) if arrow else "".join(sorted(c for c in {*left} if left.count(c) == 1))
+    expected = np.einsum(f"{left}->{letters}", *(x.astype("int64") for x in inputs)).astype(dtype)
+    if len(set(result)) < len(result):  # NumPy knows no letter twice in a result
+        got = np.einsum(f"{result}->{letters}", got)
+    np.testing.assert_array_equal(got, expected)
+
+
 def test_exact_einsums_stay() -> None:
     """They add up as written."""
     mod = einsum("ij,jk,kl->il", [(2, 3), (3, 4), (4, 5)])

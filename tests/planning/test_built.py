@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from programs import AVX2, constant, program
-from tvm import relax
+from tvm import relax, te
 from tvm.relax import op
 
 import eqsat_layout
@@ -173,6 +173,20 @@ def test_layouts_are_those_in_which_kernels_are_joined(unaware: Plan) -> None:
     assert plan.lower_bound == pytest.approx(unaware.lower_bound)
     assert any("ops become one kernel" in note for note in plan.notes)
     assert plan.module is not None
+
+
+def test_a_contraction_of_several_results_may_follow_another_one() -> None:
+    """Found by the program fuzzer: its formats are a list by name, and one was looked for (ValueError)."""
+
+    def products(x: te.Tensor, matrix: te.Tensor) -> list[te.Tensor]:
+        r = te.reduce_axis((0, 6), "r")
+        return [te.compute(x.shape, lambda i, *at: te.sum(matrix[i, r] * x(r, *at), axis=r), name=n) for n in "ab"]
+
+    def body(b: Any, x: Any) -> Any:
+        both = b.emit_te(products, b.emit(op.matmul(x, constant(3, 3))), constant(6, 6))
+        return op.add(*(b.emit(relax.TupleGetItem(both, number)) for number in range(2)))
+
+    assert eqsat_layout.plan(program(body, (6, 6, 3, 3)), AVX512).cost > 0
 
 
 def test_a_problem_in_which_joining_saves_nothing_is_not_solved_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,9 +14,10 @@ import tvm_ffi
 from tvm import ir, relax, tirx
 from tvm.relax.analysis import type_base_check
 from tvm.relax.analysis.analysis import BaseCheckResult
-from tvm.relax.op.op_attrs import SplitAttrs
+from tvm.relax.op.op_attrs import EinsumAttrs, SplitAttrs
 
 from eqsat_layout.notes import last_of
+from eqsat_layout.readers.guards.subscripts import why_no_subscripts
 from eqsat_layout.readers.guards.tensor_sizes import MOST_PARTS
 from eqsat_layout.tir.structural import walk
 
@@ -40,7 +41,7 @@ def check_types(mod: tvm.IRModule) -> None:
         raise UnsafeTypeError(f"{name}: an expression has no type; save what relax.transform.Normalize() gives")
     for var, function in mod.functions_items():
         for node in _distinct(function):
-            _check_parts(node, var.name_hint)
+            _check_attributes(node, var.name_hint)
             _check(node, mod, var.name_hint)
     relax.analysis.well_formed(mod)
 
@@ -81,9 +82,11 @@ def _distinct(function: Any) -> list[Any]:
     return list(found.values())
 
 
-def _check_parts(node: Any, function: str) -> None:
-    """TVM makes a type for each part that a split is told to make, whatever stands with it."""
+def _check_attributes(node: Any, function: str) -> None:
+    """TVM makes a type for each part that a split is told to make, whatever stands with it, and a type of letters."""
     attrs = node.attrs if isinstance(node, ir.Call) else None
+    if isinstance(attrs, EinsumAttrs) and (why := why_no_subscripts(str(attrs.subscripts))):
+        raise UnsafeTypeError(f"{function}: {_named(node)}: {why}")
     parts = attrs.indices_or_sections if isinstance(attrs, SplitAttrs) else None
     if isinstance(parts, tirx.IntImm) and int(parts) > MOST_PARTS:
         raise UnsafeTypeError(f"{function}: {_named(node)} has {int(parts)} parts, more than {MOST_PARTS}")

@@ -11,6 +11,7 @@ import builtins
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from eqsat_layout.readers.guards.subscripts import why_no_subscripts
 from eqsat_layout.readers.guards.tensor_sizes import MOST_PARTS
 from eqsat_layout.readers.text.script_literals import UnsafeScriptError, check_depth, check_literals, dotted, refusal
 from eqsat_layout.readers.text.script_words import CASTS, Words
@@ -154,6 +155,8 @@ class _Grammar:
                     self._quoted_extents(shape)
         if path == "R.split":
             self._parts(node)
+        if path == "R.einsum":
+            _check_subscripts(node)
 
     def _parts(self, node: ast.Call) -> None:
         """TVM makes a type for each part that a split is told to make, before anything can count them."""
@@ -176,6 +179,14 @@ class _Grammar:
                     check_extent(part.value, self.words)
                 except UnsafeScriptError as error:
                     raise refusal(part, f"{error} in the string {part.value[:40]!r}") from None
+
+
+def _check_subscripts(node: ast.Call) -> None:
+    for told in [*node.args[1:2], *(k.value for k in node.keywords if k.arg == "subscripts")]:
+        if not isinstance(told, ast.Constant) or not isinstance(told.value, str):
+            raise refusal(node, "the subscripts of an einsum are a text")
+        if why := why_no_subscripts(told.value):
+            raise refusal(node, why)
 
 
 def _check_definition(node: ast.FunctionDef | ast.ClassDef) -> None:

@@ -6,12 +6,16 @@ tensor expressions, some as loops.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
+import numpy as np
 import tvm
 from tvm import relax, te, tirx
 
 from eqsat_layout.soundness.programs.writer import FunctionWriter, Step, shape_of
+
+_LARGEST_MATRIX: Final = 8
+"""Rows of one: kernels know the elements of small ones."""
 
 
 def primfunc(w: FunctionWriter, x: Any) -> Any:
@@ -64,6 +68,37 @@ def reduced(data: te.Tensor) -> te.Tensor:
     return te.compute(tuple(data.shape)[1:], lambda *i: te.sum(data(r, *i), axis=r), name="reduced")
 
 
+def products(w: FunctionWriter, x: Any) -> Any:
+    """Six results of one kernel and more, products with several small matrices, most of which have zeros."""
+    rows, *others = shape_of(x) or (1,)
+    if not 1 < rows <= _LARGEST_MATRIX:
+        return None
+    matrices = [w.constant((rows, rows)) for _ in range(w.choices.between(2, 3))]
+    given = [w.tame(x), *(in_halves(matrix, has_zeros=w.choices.chance(60)) for matrix in matrices)]
+    read = [w.choices.below(len(given)) for _ in range(w.choices.between(6, 8))]
+    operands = [te.placeholder(shape_of(one), "float32", name=f"operand{n}") for n, one in enumerate(given)]
+    data = operands[0]
+
+    def result(number: int) -> te.Tensor:
+        if number == 0:
+            return te.compute(data.shape, lambda *at: data(*at) * tirx.const(0.5, "float32"), name="halved")
+        r = te.reduce_axis((0, rows), "r")
+        matrix = operands[number]
+        return te.compute(data.shape, lambda i, *at: te.sum(matrix(i, r) * data(r, *at), axis=r), name="product")
+
+    func = te.create_prim_func([*operands, *map(result, read)]).without_attr("global_symbol")
+    variable = w.module.add(func, w.module.fresh("products"))
+    types = [relax.TensorType([rows, *others], "float32") for _ in read]
+    return w.parts(w.emit(relax.call_tir(variable, given, out_ty=types), grows=1))
+
+
+def in_halves(matrix: Any, *, has_zeros: bool) -> Any:
+    """A constant of -1, -1/2, 1/2, 1 and perhaps 0: products are exact, so that one that is added as it is multiplied
+    is as any other, near the largest number too."""
+    numbers = np.clip(np.round(2 * matrix.value.numpy()) / 2, -1, 1)
+    return relax.const(np.where((numbers == 0) & (not has_zeros), np.float32(0.5), numbers))
+
+
 def loops(w: FunctionWriter, x: Any) -> Any:
     """A PrimFunc of two axes as loops in TVMScript: blocks that are not what a tensor expression makes."""
     shape = shape_of(x)
@@ -106,4 +141,4 @@ def _called(w: FunctionWriter, func: Any, name: str, x: Any, shape: list[int]) -
     return w.emit(relax.call_tir(variable, [w.tame(x)], out_ty=relax.TensorType(shape, "float32")), grows=1)
 
 
-TIR_KINDS: dict[Step, int] = {primfunc: 2, loops: 1}
+TIR_KINDS: dict[Step, int] = {primfunc: 2, loops: 1, products: 2}

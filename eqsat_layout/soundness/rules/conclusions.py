@@ -10,18 +10,22 @@ from typing import Any
 
 from eqsat_layout.egraph.expressions import Expr
 from eqsat_layout.egraph.rule_forms import Rule
+from eqsat_layout.soundness.rules.memories import why_not_held
 from eqsat_layout.soundness.rules.model import Row, RuleModel
 from eqsat_layout.soundness.rules.values import IllTypedError, NotMadeError
 
+WANT = "want"
+"""What asks for a copy. One that no memory holds is never made: to want it is not wrong, and of no use."""
 ASKED = 3
 """Questions of one rule in one model that are put to the host, to see that it can answer."""
 
 
 class Conclusions:
-    """Whether the actions of a rule are true, in one model."""
+    """Whether the actions of a rule are true, in one model; ``not_held``: as in its report, and added to."""
 
-    def __init__(self, model: RuleModel, rule: Rule):
+    def __init__(self, model: RuleModel, rule: Rule, not_held: dict[Expr, str] | None = None):
         self._model, self._rule = model, rule
+        self._not_held = {} if not_held is None else not_held
         self._asked = 0
         self.not_made = ""
 
@@ -45,6 +49,8 @@ class Conclusions:
                     why = self._wrong_row(str(head), row)
                     if why:
                         return action, why
+                    if head == WANT:
+                        self._look_at_memory(action, *row)
                 else:
                     evaluator.term(action, scope)
             except NotMadeError as error:
@@ -54,6 +60,13 @@ class Conclusions:
             except IllTypedError as error:
                 return action, str(error)
         return None
+
+    def _look_at_memory(self, want: Expr, number: int, name: str) -> None:
+        fmt, value = self._model.lexicon.names.formats.get(name), self._model.values.tensors[number]
+        if fmt is None or isinstance(value, tuple):  # of several results, each of which is wanted by another rule
+            return
+        why = why_not_held(fmt, str(value.dtype))
+        self._not_held[want] = why and self._not_held.get(want, why)
 
     def _wrong_row(self, relation: str, row: Row | list[Any]) -> str:
         model = self._model

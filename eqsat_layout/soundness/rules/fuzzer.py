@@ -29,7 +29,7 @@ from eqsat_layout.soundness.rules.model import Row, RuleModel
 from eqsat_layout.soundness.rules.promising import Promise
 from eqsat_layout.soundness.rules.questions import Questions
 from eqsat_layout.soundness.rules.random_model import make_model, make_narrow_model
-from eqsat_layout.soundness.rules.remarks import never_false, never_true, remarks_on
+from eqsat_layout.soundness.rules.remarks import never_false, never_held, never_true, remarks_on
 from eqsat_layout.soundness.rules.reports import Effort, FuzzReport, RuleReport
 from eqsat_layout.soundness.rules.rule_base import RuleBase, claims_anything, read_rule_base
 from eqsat_layout.soundness.rules.terms import MeaninglessError
@@ -168,6 +168,7 @@ class Fuzzer:
         if not is_own(report.rule.command):
             yield from lint(report.rule)
         wanted = effort.cases if effort.seconds is None else 0
+        yield from (never_held(want, why) for want, why in report.not_held.items() if why)
         if not report.failures:
             yield from remarks_on(report.rule, self._base, report.instances, wanted)
             for (key, guard), count in self._matcher.unguarded.items():
@@ -249,7 +250,7 @@ class Fuzzer:
                 self._check_rule(model, report, [name for name, _ in watched.variables], rows)
 
     def _check_rule(self, model: RuleModel, report: RuleReport, names: Sequence[str], rows: Sequence[Row]) -> None:
-        check = Conclusions(model, report.rule)
+        check = Conclusions(model, report.rule, report.not_held)
         described = 0
         for row in rows if len(rows) <= CHECKED else model.rng.sample(rows, CHECKED):
             scope = dict(zip(names, row, strict=False))

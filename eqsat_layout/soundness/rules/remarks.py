@@ -51,6 +51,11 @@ def never_false(guard: Expr) -> str:
     return f"{show(guard)} is never false in the models: nothing tests it"
 
 
+def never_held(want: Expr, why: str) -> str:
+    """What is said of a format that is wanted in a memory which holds none of the tensors that it is wanted of."""
+    return f"{show(want)} is of no use: the memory holds no such tensor in any instance ({why}), and no copy is made"
+
+
 def never_true(guard: Expr) -> str:
     """What is said of a guard without which a body has matches, and with which it has none."""
     return f"{show(guard)} is never true in the models"

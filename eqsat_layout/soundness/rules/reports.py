@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from eqsat_layout.egraph.expressions import Expr
 from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.soundness.rules.counterexample import Counterexample
 
@@ -12,7 +13,8 @@ from eqsat_layout.soundness.rules.counterexample import Counterexample
 class RuleReport:
     """``instances`` checked; ``matches`` found. ``trouble`` says why a rule could not be checked, or not in full;
     ``remarks`` how far one may trust that nothing was found; ``not_made`` why an op that it asks for could not be had,
-    where nothing is claimed then."""
+    where nothing is claimed then; ``not_held``, for each of its wants, why the memory holds no such tensor, empty where
+    it does in some instance."""
 
     rule: Rule
     matches: int = 0
@@ -22,6 +24,7 @@ class RuleReport:
     trouble: str = ""
     remarks: tuple[str, ...] = ()
     not_made: str = ""
+    not_held: dict[Expr, str] = field(default_factory=dict)
 
     @property
     def is_sound(self) -> bool:

@@ -22,6 +22,7 @@ from tvm.relax import op as R
 from eqsat_layout.graph.frozen import FROZEN_ATTRIBUTE
 from eqsat_layout.graph.graph import TensorType
 from eqsat_layout.graph.op_names import ops_in
+from eqsat_layout.notes import STRICT_VARIABLE, is_strict
 from eqsat_layout.passes.quantised.product_match import ByteProduct, product_of
 from eqsat_layout.passes.quantised.reader import QuantisedReader
 from eqsat_layout.soundness.programs import jobs, trial
@@ -321,6 +322,22 @@ def test_programs_are_compiled_exactly_where_that_is_asked(
 ) -> None:
     monkeypatch.setattr(trial, "compiled_difference", lambda program, seed: said)
     assert check(Choices.of_seed(0), 0, target=EXACTLY).kind == kind
+
+
+def test_a_fault_that_is_worked_around_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers of a kernel that is not scheduled are right, and the fault that it is not was hidden."""
+
+    class Ended:
+        def send(self, _: str) -> None: ...
+
+        def recv(self) -> Any:
+            raise EOFError
+
+    monkeypatch.setenv(STRICT_VARIABLE, "0")
+    monkeypatch.delenv(STRICT_VARIABLE)
+    monkeypatch.setattr(os, "dup2", lambda *_: None)
+    jobs._serve(Ended())
+    assert is_strict()
 
 
 def test_a_process_may_be_slow_to_start_on_a_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:

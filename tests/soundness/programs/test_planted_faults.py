@@ -25,6 +25,7 @@ from eqsat_layout.soundness.programs.outcomes import FAILED
 from eqsat_layout.soundness.programs.trial import THREADS_EVERY, check, program_of
 from eqsat_layout.soundness.programs.tried import EXACTLY
 from eqsat_layout.targets.registry import target as target_of
+from eqsat_layout.targets.schedules import independent_results
 
 MOST = 3000
 """Seeds that are looked through for a program that has what the fault is about."""
@@ -34,13 +35,15 @@ TRIED = 40
 Rewrite = Callable[[Any], Any]
 
 
-def found(optimizer: Any, has: Callable[[RandomProgram, int], bool], why: str, begin: int = 0) -> int:
+def found(
+    optimizer: Any, has: Callable[[RandomProgram, int], bool], why: str, begin: int = 0, target: Any = None
+) -> int:
     """The first seed, from ``begin`` on, for which the fault is found as what it is; some is seldom in a program."""
     tried = 0
     for seed in range(begin, begin + MOST):
-        if not has(program_of(Choices.of_seed(seed), seed), seed):
+        if not has(program_of(Choices.of_seed(seed), seed, target), seed):
             continue
-        outcome = check(Choices.of_seed(seed), seed, optimizer=optimizer)
+        outcome = check(Choices.of_seed(seed), seed, optimizer=optimizer, target=target)
         if outcome.kind == FAILED and why in outcome.why:
             return seed
         tried += 1
@@ -95,7 +98,7 @@ def test_constants_of_two_regions_are_taken_for_one_another(monkeypatch: pytest.
         attrs = made.module["main"].attrs
         return "layer_twice" in made.kinds and len(attrs.get(FROZEN_ATTRIBUTE, {})) > 1
 
-    found(optimize, has, "normal numbers", begin=1190)
+    found(optimize, has, "normal numbers", begin=1900)
 
 
 def test_an_attribute_is_forgotten() -> None:
@@ -161,6 +164,18 @@ def test_a_function_that_is_called_twice_is_called_on_the_same() -> None:
         return any(a.op == b.op and not a.args[0].same_as(b.args[0]) for a in called for b in called)
 
     found(optimizer, has, "numbers", begin=3180)
+
+
+def test_what_is_known_of_an_operand_of_many_results_is_taken_for_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As before commit 28e5314d: no step made a kernel of so many results."""
+    monkeypatch.setattr(independent_results, "with_literals_of", lambda part, *_: part)
+    found(
+        optimize,
+        lambda made, _: "products" in made.kinds,
+        "compile raised EqsatError in build.py",
+        begin=370,
+        target="llvm",
+    )
 
 
 def test_threads_disturb_one_another() -> None:
