@@ -62,9 +62,12 @@ def fastest_cut(sch: Any, chain: Chain, model: ChainModel, machine: CpuMachine, 
 
 
 def _cuts(chain: Chain, machine: CpuMachine) -> Iterator[_Cut]:
-    if machine.is_exact or not _is_between_products(chain) or chain.most_between <= machine.l2_working_set:
+    if machine.is_exact or not _is_between_products(chain):
         return
-    for width, size in itertools.product(_widths(chain, machine), _sizes(chain)):
+    widths = _widths(chain, machine)
+    if chain.most_between <= machine.l2_working_set and list(widths) == [None]:
+        return  # all of it is near, in whole vectors
+    for width, size in itertools.product(widths, _sizes(chain)):
         if width is not None or size is not None:
             yield _Cut(width, size)
 
