@@ -71,7 +71,7 @@ class IndexMap:
     @staticmethod
     def identity(shape: Sequence[Extent]) -> IndexMap:
         """Row-major: every axis is where it was."""
-        return _identity(tuple(shape))
+        return _identity(tuple(shape), tuple(map(type, shape)))
 
     @staticmethod
     def permutation(shape: Sequence[Extent], axes: Iterable[int]) -> IndexMap:
@@ -253,7 +253,8 @@ class IndexMap:
 
 
 @lru_cache(4096)  # asked for every buffer of every flow
-def _identity(shape: tuple[Extent, ...]) -> IndexMap:
+def _identity(shape: tuple[Extent, ...], types: tuple[type, ...]) -> IndexMap:
+    """``types`` of the extents: one of NumPy is equal to an integer, and is none."""
     return IndexMap.permutation(shape, range(len(shape)))
 
 

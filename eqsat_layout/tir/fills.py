@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
-from eqsat_layout.maps import UNDEF, Fill, Format
+from eqsat_layout.maps import UNDEF, Fill, Format, exact
 from eqsat_layout.tir.computation import Block, Computation, Value
 from eqsat_layout.tir.padding import plan_block, produced_fills
 from eqsat_layout.tir.scalar_values import ANYTHING, FINITE, Scalar, UnsafeError, held
@@ -37,7 +37,7 @@ def evaluate_fill(value: Value, fills: Mapping[int, Fill], dtypes: Sequence[str]
         found = Evaluator(load, iterations).value(value)
     except UnsafeError:
         return UNDEF
-    return float(found) if isinstance(found, int | float) else UNDEF
+    return exact(float(found)) if isinstance(found, int | float) else UNDEF
 
 
 def pointwise_fill(computation: Computation, operand: int, number: float) -> Fill:
@@ -61,7 +61,7 @@ def pointwise_fill(computation: Computation, operand: int, number: float) -> Fil
 def constants_in(block: Block) -> tuple[float, ...]:
     """The numbers in what the block stores, in the order of their appearance."""
     values = (v for store in (*block.stores, *block.inits) for v in store.value.walk() if v.op == "const")
-    return tuple(dict.fromkeys(n for v in values if (n := held(v.number, v.dtype)) is not None))
+    return tuple(dict.fromkeys(exact(n) for v in values if (n := held(v.number, v.dtype)) is not None))
 
 
 def fills_for(
@@ -102,7 +102,7 @@ def internal_fills(computation: Computation, formats: Mapping[int, Format]) -> d
 
 def _candidates(computation: Computation, fill: Fill) -> tuple[float, ...]:
     """The numbers that are tried as fills."""
-    first = [float(fill)] if isinstance(fill, int | float) else []
+    first = [exact(float(fill))] if isinstance(fill, int | float) else []
     found = (c for block in computation.blocks for c in constants_in(block))
     return tuple(dict.fromkeys((*first, 0.0, 1.0, *found)))[:MOST_CANDIDATES]
 
@@ -159,7 +159,7 @@ class _FillChoice:
     def _starts(self, number: int) -> list[float]:
         """What the reductions over a buffer start from, which is often neutral to them."""
         readers = [b for b in self.computation.blocks if any(r.buffer == number for r in b.reads)]
-        return [v.number for b in readers for s in b.inits for v in s.value.walk() if v.op == "const"]
+        return [exact(v.number) for b in readers for s in b.inits for v in s.value.walk() if v.op == "const"]
 
     def _cost(self, fills: Mapping[int, Fill]) -> float:
         """Points at which blocks test a condition; a forward flow pays for results of which nothing is known."""

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from eqsat_layout.errors import LayoutError
-from eqsat_layout.maps import UNDEF, Fill, Format
+from eqsat_layout.maps import UNDEF, Fill, Format, exact
 from eqsat_layout.tir.affine import Affine
 from eqsat_layout.tir.computation import Access, Block, Computation, Index, IterKind, Store
 from eqsat_layout.tir.scalar_values import ANYTHING, BOOL, FINITE, Interval, Kept, Scalar, UnsafeError, held
@@ -58,7 +58,7 @@ def produced_fills(computation: Computation, block: Block, formats: Sequence[For
     try:
         for outside in _corners(written):
             for values, scalar in zip(found, planner.stored(borders, outside), strict=True):
-                values.add(scalar)
+                values.add(exact(scalar))
     except UnsafeError:
         return tuple(UNDEF if formats[s.access.buffer].is_padded else None for s in block.stores)
     return tuple(
@@ -131,7 +131,7 @@ def _stored_fill(computation: Computation, fmt: Format, buffer: int) -> float | 
 
 def _as_fill(values: set[Scalar]) -> Fill:
     (value, *rest) = values or {ANYTHING}
-    return float(value) if not rest and isinstance(value, int | float) else UNDEF
+    return exact(float(value)) if not rest and isinstance(value, int | float) else UNDEF
 
 
 Outside = Mapping[int, int]
@@ -158,14 +158,14 @@ class _Planner:
         self.own = {s.access.buffer: s for s in block.stores}
 
     def plan(self, written: tuple[PadWidths, ...]) -> BlockPlan:
-        borders, exact = self.with_reductions(written)
+        borders, own_extent = self.with_reductions(written)
         padded = [i for i, border in enumerate(written) if any(border)]
         alone = {i: [c for c in _corners(written) if set(c) == {i}] for i in padded}
         masked = [i for i in padded if self._is_dropped(i) or not all(self._is_through(borders, c) for c in alone[i])]
         rest = [c for c in _corners(written) if len(c) > 1 and not set(c) & set(masked)]
         if not all(self._is_through(borders, c) for c in rest):
             masked = padded
-        return BlockPlan(borders, tuple(masked), exact)
+        return BlockPlan(borders, tuple(masked), own_extent)
 
     def _is_dropped(self, number: int) -> bool:
         """A variable of extent 1 may be missing from an index that was simplified."""
@@ -179,14 +179,14 @@ class _Planner:
         together = self._with(written, wishes)
         if self._is_neutral(together):
             return together, ()
-        borders, exact = written, []
+        borders, own_extent = written, []
         for number, border in wishes.items():
             tried = self._with(borders, {number: border})
             if self._is_neutral(tried):
                 borders = tried
             else:
-                exact.append(number)
-        return borders, tuple(exact)
+                own_extent.append(number)
+        return borders, tuple(own_extent)
 
     def stored(self, borders: Sequence[PadWidths], outside: Outside) -> list[Scalar]:
         """Per store, what the buffer holds in the end where spatial variables are ``outside``; or UnsafeError."""
@@ -201,7 +201,8 @@ class _Planner:
         first = [self._steps(borders, {**outside, **c}, starts) for c in corners]
         after = dict(zip(self.own, first[0], strict=True))
         settled = [self._steps(borders, {**outside, **c}, after) for c in corners]
-        is_settled = all(step == first[0] for step in (*first, *settled))
+        wanted = [*map(exact, first[0])]
+        is_settled = all([*map(exact, step)] == wanted for step in (*first, *settled))
         return first[0] if is_settled else [ANYTHING] * len(first[0])
 
     def _wish(self, number: int) -> PadWidths:
@@ -240,7 +241,9 @@ class _Planner:
             return False
         fills = [self.formats[b].fill for b in self.own]
         wanted = [_stored_fill(self.computation, self.formats[b], b) for b in self.own]
-        return all(f is UNDEF or (w is not None and w == v) for f, w, v in zip(fills, wanted, found, strict=True))
+        return all(
+            f is UNDEF or (w is not None and exact(w) == exact(v)) for f, w, v in zip(fills, wanted, found, strict=True)
+        )
 
     def _starts(self, borders: Sequence[PadWidths], outside: Outside) -> dict[int, Scalar]:
         """What reductions start from: what the block stores first, or what an earlier block has left."""

@@ -155,3 +155,11 @@ def test_zero_extents() -> None:
     index_map = IndexMap.permutation((0, 3), (1, 0))
     assert index_map.result_shape == (3, 0)
     assert index_map.apply(np.zeros((0, 3))).shape == (3, 0)
+
+
+def test_an_identity_is_not_that_of_another_type_of_extents() -> None:
+    """An extent of NumPy is equal to an integer: what was kept of one was given for the other, and had no size."""
+    IndexMap.identity((np.int64(7), True, np.int64(41)))  # type: ignore[arg-type]
+    kept = IndexMap.identity((7, 1, 41))
+    assert [*map(type, kept.shape)] == [int] * 3
+    assert kept.result_shape == (7, 1, 41)

@@ -175,6 +175,19 @@ def test_a_fill_without_a_preimage_is_written_under_a_condition() -> None:
     assert half.results == (BLOCKED.with_fill(0.5),)
 
 
+def test_zeros_of_two_signs_are_two_fills() -> None:
+    """What was found of one was said of the other, and a copy of -0.0 passed for 0.0."""
+    data = te.placeholder((6,), "float32", name="data")
+    copy = te.compute((6,), lambda i: data(i), name="copy")
+    func = te.create_prim_func([data, te.compute((6,), lambda i: copy(i), name="again")])
+    computation = understood(func)
+    zero, minus = (padded((6,), 0, 8, fill, inner=False) for fill in (0.0, -0.0))
+    for fmt in (zero, minus):
+        assert [flow.results for flow in forward(computation, 0, fmt)] == [(fmt,)]
+    assert "if_then_else" in relayout(func, computation, complete(computation, [minus], [zero])).script()
+    assert "if_then_else" not in relayout(func, computation, complete(computation, [minus], [minus])).script()
+
+
 def test_a_preimage_is_found() -> None:
     func = legal(lambda x: op.add(x, relax.const(1.0)), NCHW)
     best, _ = backward(understood(func), 0, BLOCKED.with_fill(1.0))

@@ -132,6 +132,17 @@ def test_places_where_rounding_tips_a_step_over_are_no_more_than_stock_has() -> 
     assert not is_rounding(double, single, np.ones_like(got))
 
 
+def test_results_of_another_type_are_no_rounding() -> None:
+    """The numbers of float16 are as near as it can hold them."""
+
+    def body(dtype: str) -> Any:
+        return program(lambda b, x: R.astype(b.emit(R.sin(x)), dtype), (ROWS, STEPS))
+
+    for one, other in (("float32", "float16"), ("float16", "float32"), ("float32", "bfloat16")):
+        with pytest.raises(ValidationError, match=f"is {other}"):
+            check_equal(body(one), body(other))
+
+
 def test_numbers_that_are_none_are_no_rounding() -> None:
     double = np.array([1.0, 2.0, 1e300])
     single = np.array([1.0, 2.1, np.inf], "float32")

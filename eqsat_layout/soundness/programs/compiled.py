@@ -22,6 +22,7 @@ from eqsat_layout.soundness.programs.check import TOLERANCES
 from eqsat_layout.soundness.programs.choices import Choices
 from eqsat_layout.soundness.programs.generator import RandomProgram, make_program
 from eqsat_layout.system.own_cpu import own_cpu
+from eqsat_layout.tir.structural import nodes_of
 from eqsat_layout.validation.inputs import flat, random_inputs
 from eqsat_layout.validation.results import public_functions, unequal
 
@@ -36,8 +37,11 @@ _BUILDS: Final = (
 
 
 def compiled_difference(program: RandomProgram, seed: int) -> str | None:
-    """Empty where the results agree; ``None`` where TVM can't build the program."""
+    """Empty where the results agree; ``None`` where TVM can't build the program, or its kernels give other types than
+    Relax says: what is made of these numbers then depends on where they are cast."""
     mod = program.module
+    if not _is_typed_as_written(mod):
+        return None
     try:
         stock = [_machine(tvm.compile(mod, tvm.target.Target(build))) for build in _BUILDS]
     except (tvm.error.InternalError, RuntimeError, ValueError, TypeError):
@@ -53,6 +57,22 @@ def compiled_difference(program: RandomProgram, seed: int) -> str | None:
                 if wrong.any():
                     return f"{name}: result {number} differs in {wrong.sum()} elements: {found[wrong][:3]}"
     return ""
+
+
+def _is_typed_as_written(mod: Any) -> bool:
+    """Legalised variables have the types of what they stand for."""
+    types, legalised = _types(mod), _types(relax.transform.LegalizeOps()(mod))
+    return all(legalised.get(name, dtype) == dtype for name, dtype in types.items())
+
+
+def _types(mod: Any) -> dict[tuple[str, str], str]:
+    return {
+        (global_var.name_hint, binding.var.name): str(binding.var.ty.dtype)
+        for global_var, function in mod.functions_items()
+        if isinstance(function, relax.Function)
+        for binding in nodes_of(function, relax.VarBinding)
+        if isinstance(binding.var.ty, relax.TensorType)
+    }
 
 
 def _machine(executable: Any) -> Any:

@@ -187,7 +187,7 @@ def _checked_exactly(program: RandomProgram, seed: int, clock: Clock) -> Program
     with clock.stage("compile"):
         text = compiled_difference(program, seed)
     if text is None:
-        return ProgramOutcome(UNRUN, text="TVM can't build the input")
+        return ProgramOutcome(UNRUN, text="TVM can't build the input, or gives it other types")
     return ProgramOutcome(FAILED, "special numbers", text) if text else ProgramOutcome(SAME)
 
 
