@@ -63,8 +63,10 @@ class DoublePrecision:
 
 
 def is_rounding(double: npt.NDArray[Any], single: npt.NDArray[Any], got: npt.NDArray[Any]) -> bool:
-    """Whether ``got`` is as near ``double`` as ``single`` is, up to a factor, and of its type. Infinities and NaN are the
-    same ones."""
+    """Whether ``got`` is as near ``double`` as ``single`` is, up to a factor, and of its type.
+
+    Infinities and NaN are the same ones.
+    """
     if not double.shape == single.shape == got.shape or single.dtype != got.dtype:
         return False
     single, other = single.astype(_DOUBLE), got.astype(_DOUBLE)
