@@ -19,7 +19,7 @@ import tvm
 from tvm import ir, relax, tirx
 
 from eqsat_layout.passes.read_counts import read_counts
-from eqsat_layout.tir.structural import nodes_of, with_relax_functions
+from eqsat_layout.tir.structural import is_one_of, nodes_of, with_relax_functions
 
 _BATCH_NORM: Final = "relax.nn.batch_norm"
 
@@ -123,8 +123,17 @@ def _norms_of(function: Any) -> dict[Any, _Norm]:
         others = readers[item.tuple_value] - unread[item.tuple_value] - bool(readers[var])
         if item.index == 0 and not others:
             plain = _Norm(norm, item.tuple_value, None)
-            found[var] = replace(plain, front=_front_of(plain, calls, readers))
+            front = _front_of(plain, calls, readers)
+            found[var] = plain if front is None or not _reaches(front, plain, function) else replace(plain, front=front)
     return found
+
+
+def _reaches(front: _Front, norm: _Norm, function: Any) -> bool:
+    """What the front reads is known where the norm is: variables of one dataflow block are not in the next."""
+    inside = [arg for arg in front.call.args if isinstance(arg, relax.DataflowVar)]
+    blocks = [[binding.var for binding in block.bindings] for block in nodes_of(function, relax.DataflowBlock)]
+    own = next((block for block in blocks if is_one_of(norm.var, block)), [])
+    return all(is_one_of(var, own) for var in inside)
 
 
 def _front_of(norm: _Norm, calls: Mapping[Any, Any], readers: Mapping[Any, int]) -> _Front | None:

@@ -1,4 +1,4 @@
-"""Vectors of intrinsics that TVM has for scalars only: choices by a condition, erf, rounding to the nearest integer.
+"""Vectors of intrinsics that TVM has for scalars only: choices by a condition, erf, cosh, rounding to the nearest.
 
 In: PrimFuncs with vectorised loops. Out: the same with another intrinsic, or with such loops serial. TVM scalarises
 such a call lane by lane at the statement that contains it; a name around it would keep the last lane's value for all
@@ -7,12 +7,17 @@ lanes, and a ``Let`` in the same statement is met twice, which TVM refuses.
 
 from __future__ import annotations
 
-from typing import Any
+from functools import cache
+from typing import Any, Final
 
+import tvm
 from tvm import ir, tirx
 
 from eqsat_layout.tir.intrinsics import is_call
-from eqsat_layout.tir.structural import body_pass, nodes_of
+from eqsat_layout.tir.structural import body_pass, changed_loop, nodes_of
+
+_FLOATS: Final = {"float32", "float64", "float16"}
+"""Types of which calls of functions are for an instruction or a library: others are of TVM's own."""
 
 
 def serialise_let_vectors() -> Any:
@@ -27,6 +32,41 @@ def round_in_vectors() -> Any:
         return tirx.round(call.args[0]) if is_call(call, "tirx.nearbyint") else call
 
     return body_pass("RoundInVectors", (ir.Call, on_call))
+
+
+def serialise_scalar_functions() -> Any:
+    """A pass: TVM takes sinh and cosh for functions of vectors, and its code generator has them for scalars only."""
+    return body_pass("FunctionsOneByOne", (tirx.For, _one_by_one))
+
+
+def _one_by_one(loop: Any) -> Any:
+    calls = nodes_of(loop.body, ir.Call) if loop.kind == tirx.ForKind.VECTORIZED else []
+    floats = [call for call in calls if _is_taken_in_vectors(call) and _is_of_floats(call)]
+    if all(_has_vectors(call.op, str(call.ty.dtype), len(call.args)) for call in floats):
+        return loop
+    return changed_loop(loop, kind=tirx.ForKind.SERIAL)
+
+
+@cache
+def _has_vectors(op: Any, dtype: str, operands: int) -> bool:
+    """TVM lowers a call with vectors to something else, as its code generator wants it."""
+    lanes = tirx.Ramp(tirx.IntImm("int32", 0), tirx.IntImm("int32", 1), 4)
+    x, y = (tirx.decl_buffer((4,), dtype, name) for name in "xy")
+    load = tirx.BufferLoad(x, [lanes])
+    func = tirx.PrimFunc([x, y], tirx.BufferStore(y, ir.Call(op, [load] * operands, ret_ty=load.ty), [lanes]))
+    mod = tvm.IRModule({"main": func.with_attr("target", tvm.target.Target("llvm"))})
+    lowered = tirx.transform.LowerIntrin()(mod)["main"]
+    return not any(call.op.same_as(op) for call in nodes_of(lowered.body, ir.Call))
+
+
+def _is_of_floats(call: Any) -> bool:
+    types = {str(one.ty.dtype) for one in (call, *call.args)}
+    return len(types) == 1 and types <= _FLOATS
+
+
+def _is_taken_in_vectors(call: Any) -> bool:
+    is_known = isinstance(call.op, ir.Op) and call.op.has_attr("TVectorizable") and call.op.get_attr("TVectorizable")
+    return bool(is_known)
 
 
 def _in_turn(loop: Any) -> Any:
@@ -44,5 +84,4 @@ def _is_taken_apart(statement: Any) -> bool:
 
 
 def _is_for_vectors(call: Any) -> bool:
-    known = isinstance(call.op, ir.Op) and call.op.has_attr("TVectorizable") and call.op.get_attr("TVectorizable")
-    return bool(known) or is_call(call, "tirx.reinterpret")
+    return _is_taken_in_vectors(call) or is_call(call, "tirx.reinterpret")

@@ -265,3 +265,19 @@ def test_weights_that_would_lose_bits_or_be_infinite_stay(weight: float, gamma: 
     norms = [relax.const(np.full(CHANNELS, one, "float16")) for one in (gamma, 0.0, 0.0, variance)]
     given = folded_half_weights(weights, norms)
     np.testing.assert_array_equal(given, weights)
+
+
+def test_a_convolution_of_another_dataflow_block_stays() -> None:
+    """What it reads is not known in the block of the norm: the module was not well formed afterwards."""
+    rng = np.random.default_rng(0)
+    weights = relax.const(rng.uniform(-1, 1, (CHANNELS, 4, 3, 3)).astype("float32"))
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((1, 4, 9, 7), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            convolved = builder.emit_output(op.nn.conv2d(builder.emit(op.nn.relu(x)), weights))
+        with builder.dataflow():
+            norm = builder.emit(op.nn.batch_norm(convolved, *constants(rng), axis=1, training=False))
+            out = builder.emit_output(builder.emit(relax.TupleGetItem(norm, 0)))
+        builder.emit_func_output(out)
+    checked(builder.get(), {"conv": 1, "add": 1, "multiply": 1})

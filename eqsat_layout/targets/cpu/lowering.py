@@ -19,7 +19,7 @@ from eqsat_layout.passes.fitting_calls import any_address, skip_checks
 from eqsat_layout.passes.guarded_divisions import guard_divisions_by_sizes
 from eqsat_layout.passes.index_bits import indices_in_bits
 from eqsat_layout.passes.let_narrow_floats import with_let_values
-from eqsat_layout.passes.let_vectors import round_in_vectors, serialise_let_vectors
+from eqsat_layout.passes.let_vectors import round_in_vectors, serialise_let_vectors, serialise_scalar_functions
 from eqsat_layout.passes.parallel_updates import order_updates
 from eqsat_layout.passes.reduction_inits import init_empty_loops
 from eqsat_layout.passes.rounding import round_by_arithmetic
@@ -82,6 +82,7 @@ def _passes() -> list[Any]:
         cut_at_conditions(),  # where it keeps LLVM from vectors
         select_in_lanes(),  # what the next ones would take apart
         round_in_vectors(),
+        serialise_scalar_functions(),  # of which TVM has no vectors
         serialise_let_vectors(),  # what the next one would give the last lane's value
         tirx.transform.VectorizeLoop(),
         lower_byte_products(),  # whose vectors the CPU takes in its own sizes
