@@ -276,6 +276,7 @@ def test_a_convolution_of_another_dataflow_block_stays() -> None:
     with builder.function("main", [x]):
         with builder.dataflow():
             convolved = builder.emit_output(op.nn.conv2d(builder.emit(op.nn.relu(x)), weights))
+        builder.emit(op.abs(x))  # else both would be one block
         with builder.dataflow():
             norm = builder.emit(op.nn.batch_norm(convolved, *constants(rng), axis=1, training=False))
             out = builder.emit_output(builder.emit(relax.TupleGetItem(norm, 0)))
