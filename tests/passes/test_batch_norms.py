@@ -281,4 +281,4 @@ def test_a_convolution_of_another_dataflow_block_stays() -> None:
             norm = builder.emit(op.nn.batch_norm(convolved, *constants(rng), axis=1, training=False))
             out = builder.emit_output(builder.emit(relax.TupleGetItem(norm, 0)))
         builder.emit_func_output(out)
-    checked(builder.get(), {"conv": 1, "add": 1, "multiply": 1})
+    checked(builder.get(), {"conv": 1, "subtract": 1, "multiply": 1, "add": 1})
