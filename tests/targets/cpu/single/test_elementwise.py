@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from targets.machines import AVX2, AVX512, built
 from tvm import relax, s_tir, te, tirx
 
+from eqsat_layout.notes import Notes
 from eqsat_layout.targets.cpu.lowering import pipeline_name
-from eqsat_layout.targets.cpu.schedule import schedule_primfunc
+from eqsat_layout.targets.cpu.schedule import schedule_module, schedule_primfunc
 from eqsat_layout.tir.structural import nodes_of
 
 
@@ -128,3 +129,18 @@ def test_a_pad_of_three_colours_is_a_fill_and_a_copy() -> None:
     func = schedule_primfunc(padded(32, 32, 3), AVX512)
     assert vectors(func) == {32}
     assert not [call for call in nodes_of(func.body, tvm.ir.Call) if "if_then_else" in str(call.op)]
+
+
+def test_what_follows_a_reduction_keeps_its_vectors() -> None:
+    """Means along an axis across memory: their division was cut for itself, and sums were done one by one (gMixer)."""
+    data = te.placeholder((384, 196), name="data")
+    one, two = (te.reduce_axis((0, 384), name=name) for name in ("one", "two"))
+    sums = te.compute((196,), lambda x: te.sum(data[one, x], one), name="sums")
+    means = te.compute((196,), lambda x: sums[x] * (1.0 / 384), name="means")
+    squares = te.compute((196,), lambda x: te.sum((data[two, x] - means[x]) * (data[two, x] - means[x]), two))
+    centred = te.compute((384, 196), lambda y, x: (data[y, x] - means[x]) * te.rsqrt(squares[x]), name="centred")
+    notes = Notes()
+    func = te.create_prim_func([data, centred], index_dtype_override="int64")
+    (done,) = schedule_module(tvm.IRModule({"main": func}), AVX512, notes).functions.values()
+    assert not list(notes)
+    assert vectors(done) == {14, 8}

@@ -22,6 +22,7 @@ from eqsat_layout.targets.cpu.single.loops import SMALL, in_parallel, run_of
 from eqsat_layout.targets.cpu.single.pads import breaks_vectors, fill_and_copy
 from eqsat_layout.targets.schedules.accesses import depends_on
 from eqsat_layout.targets.schedules.attempts import unless_refused
+from eqsat_layout.targets.schedules.epilogues import epilogue_of
 from eqsat_layout.targets.schedules.rebuild import CutAxis, schedule_over
 from eqsat_layout.targets.schedules.stages import Stage, stages_of
 from eqsat_layout.tir.blocks import block_of, statements_of, store_of, storing_block
@@ -77,11 +78,14 @@ def in_overlapping_vectors(sch: Any, machine: CpuMachine, *, is_dense: bool) -> 
     """A new schedule in which runs that no vector divides are in vectors, the last of which begins earlier; or ``sch``.
 
     LLVM has the loops over short ones written out, and takes vectors across: of elements here and there (planes of 7x7
-    took four times as long). ``is_dense``: rows of tensors lie one after another.
+    took four times as long). ``is_dense``: rows of tensors lie one after another. What follows a reduction on its
+    accumulators has their vectors.
     """
-    for stage in stages_of(sch):
+    stages = stages_of(sch)
+    after = {own.name for stage in stages if stage.is_reduction and (own := epilogue_of(sch, stage)) is not None}
+    for stage in stages:
         cut = _overlapping(stage, machine, is_dense) if ELEMENTWISE.suits(stage, None) else None
-        if cut is not None:
+        if cut is not None and stage.name not in after:
             sch = unless_refused(partial(_in_tiles_of_run, sch, stage, *cut)) or sch
     return sch
 
