@@ -33,12 +33,12 @@ class CpuMachine:
     order.
 
     A cache has two figures. ``l1_bytes``, ``l2_bytes``, ``last_level_bytes`` are its sizes, as data sheets and sysfs
-    have them. ``l1_working_set`` and ``l2_working_set`` are what the data of one thread may take of it: the other
-    hyperthread of a core, the code and the stack have their part, and a virtual machine does not say whether there is
-    another hyperthread. On a Xeon with 2 MiB of L2, all ten networks of the bench took 0.4 to 4 % longer when schedules
-    counted on 2 MiB instead of 1. So models of schedules read the working set; the size only bounds it from above.
-    ``last_level_working_set``: the largest tensor that one kernel finds in the last level when another has written it
-    (of the 260 MiB that a Xeon shares among virtual machines, 16 to 32).
+    have them; ``l2_ways`` lines of L2 share a set. ``l1_working_set`` and ``l2_working_set`` are what the data of one
+    thread may take of it: the other hyperthread of a core, the code and the stack have their part, and a virtual
+    machine does not say whether there is another hyperthread. On a Xeon with 2 MiB of L2, all ten networks of the bench
+    took 0.4 to 4 % longer when schedules counted on 2 MiB instead of 1. So models of schedules read the working set;
+    the size only bounds it from above. ``last_level_working_set``: the largest tensor that one kernel finds in the last
+    level when another has written it (of the 260 MiB that a Xeon shares among virtual machines, 16 to 32).
 
     ``clock``: cycles a second under vector load. Each cycle, ``fma_units`` fused multiply-adds of vectors start, whose
     results are there ``fma_latency`` cycles later, beside ``loads_per_cycle`` and ``stores_per_cycle`` of vectors, of
@@ -66,6 +66,7 @@ class CpuMachine:
     l1_way_bytes: int = 4 << 10
     l1_working_set: int = 32 << 10
     l2_bytes: int = 512 << 10
+    l2_ways: int = 8
     l2_working_set: int = 512 << 10
     last_level_bytes: int = 32 << 20
     last_level_working_set: int = 16 << 20
@@ -120,7 +121,7 @@ _MEASURABLE: Final = frozenset(
 )
 """Figures that calibration may replace."""
 
-_AVX512 = CpuMachine(64, 32, broadcast_operand=True, l2_bytes=1 << 20, l2_working_set=1 << 20)
+_AVX512 = CpuMachine(64, 32, broadcast_operand=True, l2_bytes=1 << 20, l2_ways=16, l2_working_set=1 << 20)
 
 PRESETS: Final[Mapping[str, CpuMachine]] = {
     # Caches of Zen 2 and 3 (AMD's optimisation guides; Haswell to Coffee Lake have 256 KiB of L2). Loads, instructions
@@ -133,6 +134,7 @@ PRESETS: Final[Mapping[str, CpuMachine]] = {
     "avx512 in halves": replace(
         _AVX512,
         unit_bytes=32,
+        l2_ways=8,
         clock=3.6e9,
         panel_bytes_per_cycle=16.0,
         memory_bandwidth=20e9,

@@ -31,6 +31,7 @@ from eqsat_layout.targets.cpu.places.byte_words import in_words
 from eqsat_layout.targets.cpu.places.planes import planes_as_rows
 from eqsat_layout.targets.cpu.places.reshaped_operands import reshaped_operands
 from eqsat_layout.targets.cpu.places.whole_rows import whole_rows
+from eqsat_layout.targets.cpu.single.dense_rows import in_dense_rows
 from eqsat_layout.targets.cpu.single.families.elementwise import in_overlapping_vectors
 from eqsat_layout.targets.cpu.single.families.family import Family
 from eqsat_layout.targets.cpu.single.families.registry import FAMILIES
@@ -284,7 +285,12 @@ def _schedule(sch: Any, means: _Means) -> Any:
     if whole is not None:
         return whole
     sch = _sums_in_whole_vectors(sch, machine) or sch
-    sch = join_tiles(split_axes(order_axes(sch, machine), machine), machine)
+    sch = split_axes(order_axes(sch, machine), machine)
+    dense = in_dense_rows(sch, machine)
+    whole = None if dense is sch else _in_tiles(dense, machine)
+    if whole is not None:
+        return whole
+    sch = join_tiles(dense, machine)
     sch = in_overlapping_vectors(sch, machine, is_dense=means.is_dense)
     stages = stages_of(sch)
     done: list[Any] = []

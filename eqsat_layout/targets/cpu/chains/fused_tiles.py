@@ -159,5 +159,18 @@ def _elementwise(sch: Any, block: Any, loops: Sequence[Any] | None, machine: Cpu
         return
     if stage.conditions and breaks_vectors(stage, width) and fill_and_copy(sch, stage, around, machine):
         return
+    loops = _following_load(sch, stage, loops)
     if not stage.branches_on(stage.axes[-1].var):
         in_vectors(sch, loops[-1], width)
+
+
+def _following_load(sch: Any, stage: Stage, loops: Sequence[Any]) -> Sequence[Any]:
+    """The loops of a copy, put in the order in which what it reads lies in memory: the hardware fetches long pieces
+    ahead, while what it stores stays in the cache."""
+    strides = [stage.loads[0].stride(axis.var) for axis in stage.axes] if stage.is_copy else []
+    if len(loops) != len(strides) or None in strides or strides[-1] != 1:
+        return loops
+    order = sorted(range(len(loops)), key=lambda place: -abs(strides[place] or 0))
+    loops = [loops[place] for place in order]
+    sch.reorder(*loops)
+    return loops

@@ -26,6 +26,7 @@ from eqsat_layout.targets.cpu.model.chain import (
     row_axes,
 )
 from eqsat_layout.targets.cpu.model.overlap import each_overlapped, overlapped
+from eqsat_layout.targets.cpu.model.read_again import JUMP, read_again
 from eqsat_layout.targets.cpu.model.register_tiles import any_tile_cycles, tile_cycles
 from eqsat_layout.targets.cpu.model.row_lanes import row_lanes
 from eqsat_layout.targets.cpu.model.tile_needs import Sizes, TileNeeds, as_arrays
@@ -47,7 +48,6 @@ _CLEAR_GAIN = (
 # rows are reduced, which alone are read from memory again and again, and where a pad is all that is made first
 _GAIN_OF_PARTS = 0.85  # the same where vectors divide no rows: products have tiles of parts of vectors, too
 _GAIN_IN_CACHE = 0.8  # the same where L2 holds all rows at once: apart, too, they are not read from memory
-_JUMP = 256.0  # bytes that could be moved in the time of going on elsewhere
 _BRANCH = 4.0  # cycles of a condition: a comparison, a mask and a select for each operand
 _SHORTEST = 20000.0  # nanoseconds of what is worth the compile time
 _FILL = 0.6  # of the working set of L2, for what lies between stages
@@ -89,7 +89,8 @@ class ChainModel:
             cycles = self._cycles_of(stage, full_extents(stage), joined=True)
             if cycles is None:
                 return math.inf
-            moved = float(sum(_all_bytes(link.access) for link in links if link.source not in chain.in_registers))
+            read = [link.access for link in links if link.source not in chain.in_registers]
+            moved = float(sum(_all_bytes(access) + read_again(stage, access, self._machine) for access in read))
             for source in kept.keys() & {link.source for link in links}:
                 before, beside = kept.pop(source)
                 cycles, moved = cycles + before, moved + beside
@@ -294,7 +295,7 @@ def _scatter(region: Sizes, access: StageAccess) -> Any:
     for size, whole in zip(reversed(region), reversed(access.shape), strict=True):
         run = run * np.where(is_whole, size, 1)
         is_whole = is_whole & (size == (whole or 0))
-    return 1 + _JUMP / run
+    return 1 + JUMP / run
 
 
 def _written_region(stage: Stage, sizes: Sizes) -> Sizes:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eqsat_layout.targets.cpu.machine import CpuMachine
+from eqsat_layout.targets.cpu.model.cache_sets import overflows_sets
 from eqsat_layout.targets.schedules.accesses import StageAccess, StageAxis, depends_on
 from eqsat_layout.targets.schedules.stages import Stage
 
@@ -36,6 +37,7 @@ _SUPPLY = 0.72  # of the bandwidth of the last-level cache, for weights that com
 _BESIDE = 0.1  # of the shorter of both, supply and the core's own work, is not hidden: a cache may have the weights
 _EVICTED = 1.2  # cycles of a row in a step where twice as many lie in the same sets of L1 as these have ways
 _MISSED = 4.0  # cycles of one that is never there when it is read
+_AWAITED = 12.0  # cycles of a line from the last-level cache that no hardware fetches ahead
 _UNFETCHED = (
     6.0  # cycles of a step to another page, if what was fetched beside the last tile's lines is no longer there
 )
@@ -95,7 +97,7 @@ class OperandLoad:
     ``run``: elements along the last axis before memory goes on elsewhere. ``total``: bytes that all tiles read.
     ``readings``: for how many elements of the result each is read, if these are a product's weights; else 0.
     ``is_streamed``: they come from memory. ``met_again``: what other steps along the last axis of a window read again.
-    ``step``: elements from one step to the next.
+    ``step``: elements from one step to the next. ``is_far``: what a tile reads is not in L2 when the next one does.
     """
 
     strides: tuple[int | None, ...]
@@ -107,6 +109,7 @@ class OperandLoad:
     is_streamed: bool = False
     met_again: MetAgain | None = None
     step: int = 0
+    is_far: bool = False
 
     def moves(self, axis: int) -> bool:
         """The load's address depends on the axis."""
@@ -170,6 +173,15 @@ class OperandLoad:
         is_evicted = in_one_set * way > machine.l1_working_set
         return np.where(is_part & is_evicted, _UNFETCHED * min(1.0, apart / way), 0)
 
+    def awaited(self, tiles: Tiles, machine: CpuMachine) -> Any:
+        """Cycles a step that lines are waited for which are not in L2."""
+        if not self.is_far:
+            return np.zeros(tiles.lanes.shape)
+        size = tiles.lanes * self.element_bytes if self.strides[tiles.vector] else self.element_bytes
+        along = math.prod(n for n, stride in zip(tiles.sizes, self.strides, strict=True) if stride == 1)
+        lines = self.moved(tiles) / along * np.maximum(along * size / machine.line_bytes, 1)
+        return _AWAITED * lines * min(1.0, self.step * self.element_bytes / machine.line_bytes)
+
     def streams(self, tile: RegisterTile | Tiles) -> Any:
         """Pieces of memory that a tile walks through side by side."""
         vectors = tile.sizes[tile.vector]
@@ -228,8 +240,12 @@ def problem_of(stage: Stage, axes: Sequence[StageAxis], machine: CpuMachine) -> 
         read = readings(stage, access) if is_weights else 0
         is_streamed = is_weights and access.buffer_bytes > machine.l2_working_set // 2
         again = _met_again(access, axes, stage.reduced)
-        step = next((abs(access.stride(a.var) or 0) for a in reversed(stage.reduced) if access.uses(a.var)), 0)
-        loads.append(OperandLoad(strides, steps, access.element_bytes, run, total, read, is_streamed, again, step))
+        moving = [a for a in stage.reduced if a.extent != 1 and access.uses(a.var)]
+        step = abs(access.stride(moving[-1].var) or 0) if moving else 0
+        is_far = not stage.is_part and overflows_sets(access, stage.reduced, machine)
+        loads.append(
+            OperandLoad(strides, steps, access.element_bytes, run, total, read, is_streamed, again, step, is_far)
+        )
     width = machine.lanes(stage.write.element_bytes)
     blocks = tuple(period for period in periods if period)
     is_own = any(all(a.extent == 1 or load.moves(i) for i, a in enumerate(axes)) for load in loads)
@@ -298,6 +314,7 @@ def tile_step_cycles(problem: TileProblem, tiles: Tiles, machine: CpuMachine) ->
             waiting += load.evicted(tiles, machine)
         elif problem.has_panels:
             waiting += load.unfetched(tiles, machine)
+        waiting += load.awaited(tiles, machine)
         touched = touched_bytes(load, tiles, machine, goes_on=not problem.has_panels)
         panel = touched * load.distinct(tiles)
         is_far = panel > machine.l1_working_set // 2
