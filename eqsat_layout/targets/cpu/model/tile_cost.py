@@ -240,8 +240,7 @@ def problem_of(stage: Stage, axes: Sequence[StageAxis], machine: CpuMachine) -> 
         read = readings(stage, access) if is_weights else 0
         is_streamed = is_weights and access.buffer_bytes > machine.l2_working_set // 2
         again = _met_again(access, axes, stage.reduced)
-        moving = [a for a in stage.reduced if a.extent != 1 and access.uses(a.var)]
-        step = abs(access.stride(moving[-1].var) or 0) if moving else 0
+        step = _step(stage, access)
         is_far = not stage.is_part and overflows_sets(access, stage.reduced, machine)
         loads.append(
             OperandLoad(strides, steps, access.element_bytes, run, total, read, is_streamed, again, step, is_far)
@@ -252,6 +251,15 @@ def problem_of(stage: Stage, axes: Sequence[StageAxis], machine: CpuMachine) -> 
     is_depthwise = stage.has_window and is_own
     kind = stage.has_window, is_depthwise, not last.reduce
     return TileProblem(tuple(loads), stage.steps, width, _spare(stage, machine), blocks, *kind)
+
+
+def _step(stage: Stage, access: StageAccess) -> int:
+    """Elements from one step to the next: along the axis that the load in vectors goes on along, as loops do."""
+    held = stage.vector_load or access
+    moving = [axis for axis in stage.reduced if axis.extent != 1 and access.uses(axis.var)]
+    strides = {axis.var: abs(held.stride(axis.var) or 0) for axis in moving}
+    along = min(moving, key=lambda axis: strides[axis.var] or math.inf, default=None)
+    return abs(access.stride(along.var) or 0) if along is not None else 0
 
 
 def _met_again(access: StageAccess, axes: Sequence[StageAxis], reduced: Sequence[StageAxis]) -> MetAgain | None:
