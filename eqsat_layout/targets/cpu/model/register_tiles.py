@@ -13,16 +13,10 @@ from dataclasses import dataclass, replace
 
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.core_sharing import cut_into, pieces_of, shared_tiles
+from eqsat_layout.targets.cpu.model.operand_loads import OperandLoad, touched_bytes
 from eqsat_layout.targets.cpu.model.tile_choices import LARGEST, cheapest_tiles
-from eqsat_layout.targets.cpu.model.tile_cost import (
-    LONG,
-    OperandLoad,
-    RegisterTile,
-    TileProblem,
-    problem_of,
-    readings,
-    touched_bytes,
-)
+from eqsat_layout.targets.cpu.model.tile_problem import LONG, TileProblem, problem_of, readings
+from eqsat_layout.targets.cpu.model.tiles import RegisterTile
 from eqsat_layout.targets.schedules.stages import Stage, divisors
 
 _PANEL = 0.25  # of the working set of L2, for what one panel of a reduction reads: the next one must have room

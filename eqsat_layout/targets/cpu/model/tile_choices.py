@@ -13,7 +13,9 @@ from functools import cache, lru_cache
 import numpy as np
 
 from eqsat_layout.targets.cpu.machine import CpuMachine
-from eqsat_layout.targets.cpu.model.tile_cost import Numbers, RegisterTile, TileProblem, Tiles, tile_step_cycles
+from eqsat_layout.targets.cpu.model.tile_cost import tile_step_cycles
+from eqsat_layout.targets.cpu.model.tile_problem import TileProblem
+from eqsat_layout.targets.cpu.model.tiles import Numbers, RegisterTile, Tiles
 from eqsat_layout.targets.schedules.stages import divisors
 
 LARGEST = 28

@@ -22,7 +22,7 @@ from eqsat_layout.targets.cpu.model.register_tiles import (
     register_tile,
     tile_cycles,
 )
-from eqsat_layout.targets.cpu.model.tile_cost import RegisterTile
+from eqsat_layout.targets.cpu.model.tiles import RegisterTile
 from eqsat_layout.targets.cpu.single.join_axes import join_axes
 from eqsat_layout.targets.schedules import lookups
 from eqsat_layout.targets.schedules.accesses import StageAxis, as_int, depends_on

@@ -15,7 +15,7 @@ from tvm import tirx
 
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cpu.machine import CpuMachine
-from eqsat_layout.targets.cpu.model.tile_cost import RegisterTile
+from eqsat_layout.targets.cpu.model.tiles import RegisterTile
 from eqsat_layout.targets.schedules import lookups
 from eqsat_layout.targets.schedules.accesses import StageAccess, StageAxis, as_int
 from eqsat_layout.targets.schedules.stages import ROOT, Stage, divisors, stage_of

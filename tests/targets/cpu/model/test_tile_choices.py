@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from targets.machines import AVX2, AVX512, HALVES, NEON
 
+from eqsat_layout.targets.cpu.model.operand_loads import OperandLoad
 from eqsat_layout.targets.cpu.model.tile_choices import cheapest_tiles
-from eqsat_layout.targets.cpu.model.tile_cost import OperandLoad, TileProblem
+from eqsat_layout.targets.cpu.model.tile_problem import TileProblem
 
 strides = st.sampled_from([0, 1, None, 56])
 loads = st.builds(
