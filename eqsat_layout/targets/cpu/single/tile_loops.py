@@ -243,8 +243,8 @@ def reduce_lanes(sch: Any, block: Any, most: int | None = None) -> None:
     spatial, steps = axis_loops(sch, stage)
     is_lane = [axis.var.same_as(lane) for axis in stage.spatial]
     lanes = spatial.pop(is_lane.index(True))
-    rows = _written_rows(sch, spatial, most)
-    sch.reorder(*steps, *rows, lanes)
+    groups, rows = _groups_of_rows(sch, spatial, most)
+    sch.reorder(*groups, *steps, *rows, lanes)
     sch.vectorize(lanes)
     sch.decompose_reduction(block, steps[0])
 
@@ -252,23 +252,21 @@ def reduce_lanes(sch: Any, block: Any, most: int | None = None) -> None:
 def reduce_side_by_side(sch: Any, block: Any, most: int | None = None) -> None:
     """Inside a tile: the steps of a reduction outside, its results written out, ``most`` of them if not all."""
     spatial, steps = axis_loops(sch, stage_of(sch, block))
-    sch.reorder(*steps, *_written_rows(sch, spatial, most))
+    groups, rows = _groups_of_rows(sch, spatial, most)
+    sch.reorder(*groups, *steps, *rows)
     sch.decompose_reduction(block, steps[0])
 
 
-def _written_rows(sch: Any, loops: Sequence[Any], most: int | None) -> Sequence[Any]:
-    """The loops over rows that are written out; those over groups of them are outside of all others then."""
-    if most is None:
-        written = loops
-    else:
+def _groups_of_rows(sch: Any, loops: Sequence[Any], most: int | None) -> tuple[Sequence[Any], Sequence[Any]]:
+    """The loops over groups of rows, outside of all others, and those over the rows of one, which are written out."""
+    groups, written = [], list(loops)
+    if most is not None:
         longest = max(range(len(loops)), key=lambda number: extent_of(sch, loops[number]))
-        extent = extent_of(sch, loops[longest])
-        groups, few = sch.split(loops[longest], [None, max(divisors(extent, most))])
-        sch.reorder(*loops[:longest], groups, *loops[longest + 1 :], few)
-        written = [few]
+        outer, few = sch.split(loops[longest], [None, max(divisors(extent_of(sch, loops[longest]), most))])
+        groups, written = [*loops[:longest], outer, *loops[longest + 1 :]], [few]
     for loop in written:
         sch.unroll(loop)
-    return written
+    return groups, written
 
 
 def extent_of(sch: Any, loop: Any) -> int:
