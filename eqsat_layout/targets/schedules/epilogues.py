@@ -64,7 +64,16 @@ def is_relaid(stage: Stage, epilogue: Stage) -> bool:
     ranges = {axis.var: tvm.ir.Range(0, axis.extent or 64) for axis in epilogue.axes}
     level = tvm.sym.iter_affine_map.IterMapLevel.Bijective
     indices = list(map(counting_up, first))
-    return len(tvm.sym.detect_iter_map(indices, ranges, check_level=level).indices) == len(first)
+    found = tvm.sym.detect_iter_map(indices, ranges, check_level=level).indices
+    return len(found) == len(first) and all(map(_is_whole, found, own[0].shape))
+
+
+def _is_whole(index: Any, extent: int | None) -> bool:
+    """It takes all numbers below ``extent``: not every other one, or those of a row that is moved, among zeros."""
+    size = extent or 64
+    steps = [(as_int(part.scale), as_int(part.extent)) for part in index.args]
+    begin = as_int(index.base)
+    return size == 1 or (steps, begin) in (([(1, size)], 0), ([(-1, size)], size - 1))
 
 
 def with_epilogue(sch: Any, number: int, change: Callable[[Any], None]) -> tuple[Any, Stage] | None:

@@ -112,6 +112,20 @@ def test_planes_that_no_vector_divides_are_in_vectors_that_overlap(plane: tuple[
     assert vectors(func) == {lanes}
 
 
+def test_planes_between_two_stages_are_whole() -> None:
+    """Vectors run from the first row on into the others: TVM gave that row memory, and no other."""
+    data = te.placeholder((3, 7, 7), name="data")
+    costly = te.compute((3, 7, 7), lambda *at: te.exp(data(*at)), name="costly")
+    twice = te.compute((3, 7, 7), lambda *at: costly(*at) * costly(*at), name="twice")
+    more = te.compute((3, 7, 7), lambda *at: costly(*at) + 1.0, name="more")
+    func = te.create_prim_func([data, twice, more], index_dtype_override="int64")
+    mod = tvm.IRModule({"main": schedule_primfunc(func, AVX2)})
+    for change in (s_tir.transform.ConvertBlocksToOpaque(), s_tir.transform.CompactBufferAllocation()):
+        mod = change(mod)
+    (own,) = [buffer for block in nodes_of(mod["main"].body, s_tir.SBlock) for buffer in block.alloc_buffers]
+    assert [int(extent) for extent in own.ty.shape] == [3, 7, 7]
+
+
 def padded(height: int, width: int, channels: int) -> Any:
     """An image with a border of one, channels last."""
     data = te.placeholder((height, width, channels), name="data")
