@@ -126,6 +126,18 @@ def test_planes_between_two_stages_are_whole() -> None:
     assert [int(extent) for extent in own.ty.shape] == [3, 7, 7]
 
 
+def test_rows_of_blocks_are_no_run() -> None:
+    """Rows of three of a transposed tensor follow one another in pairs, and pairs lie elsewhere: all were taken for one
+    row, which read in front of the operand and behind it."""
+    data = te.placeholder((2, 6, 17), name="data")
+    result = te.compute((68, 3), lambda y, x: data[y % 4 // 2, y % 2 * 3 + x, y // 4], name="result")
+    func = schedule_primfunc(te.create_prim_func([data, result], index_dtype_override="int64"), AVX2)
+    given = np.random.default_rng(0).standard_normal((2, 6, 17)).astype("float32")
+    found = tvm.runtime.tensor(np.zeros((68, 3), "float32"))
+    built(tvm.IRModule({"k": func.with_attr("global_symbol", "k")}))["k"](tvm.runtime.tensor(given), found)
+    np.testing.assert_array_equal(found.numpy(), given.transpose(2, 0, 1).reshape(68, 3))
+
+
 def padded(height: int, width: int, channels: int) -> Any:
     """An image with a border of one, channels last."""
     data = te.placeholder((height, width, channels), name="data")

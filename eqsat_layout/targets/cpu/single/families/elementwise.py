@@ -99,11 +99,12 @@ def _overlapping(stage: Stage, machine: CpuMachine, is_dense: bool) -> tuple[int
     run, width = _contiguous_run(stage), machine.lanes(stage.write.element_bytes)
     if not run or stage.conditions or not stage.is_plain or (run > 1 and not is_dense):
         return None
-    extents = [axis.extent or 1 for axis in stage.axes[len(stage.axes) - run :]]
+    joined, accesses = stage.axes[len(stage.axes) - run :], (stage.write, *stage.loads)
+    extents = [axis.extent or 1 for axis in joined]
     elements = math.prod(extents)
     if _is_in_vectors(extents, lanes_of_run(extents, width), width) or _axis_across(stage, machine) is not None:
         return None
-    if any(access.period(stage.axes[-1].var) for access in (stage.write, *stage.loads)):
+    if any(access.period(axis.var) for access in accesses for axis in joined):  # strides are those of a block then
         return None
     sizes = [size for size in (width, width // 2) if 1 < size < elements]
     best = min(sizes, key=lambda size: (-(-elements // size) * size, -size), default=0)
