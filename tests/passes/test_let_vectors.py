@@ -81,8 +81,7 @@ def test_functions_that_have_no_vectors_are_done_one_by_one(name: str) -> None:
 @pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
 @pytest.mark.parametrize("name", ["broadcast", "added", "product", "chosen"])
 def test_bits_of_one_number_in_all_lanes(dtype: str, name: str) -> None:
-    """TVM makes no vectors of bfloat16 that hold one element, and converts no vectors of fewer bits: kernels of them were
-    built without their schedules, or not at all where notes are errors."""
+    """TVM makes no vectors of one bfloat16, and converts no vectors of fewer bits: kernels lost their schedules."""
     rng = np.random.default_rng(0)
     shapes = {"product": ((4, 16), (16, 32))}.get(name, ((4, 1), (4, 16)))
     one, two = (rng.integers(-2, 3, shape).astype("float32") for shape in shapes)
