@@ -83,7 +83,7 @@ def _in_turn(loop: Any) -> Any:
 
 
 def _is_of_bits(store: Any, lane: Any) -> bool:
-    """It stores numbers that TVM converts by choices, which are of scalars; or the bits of one element for all lanes."""
+    """It stores numbers that TVM converts by choices, which are of scalars, or the bits of one element in all lanes."""
     dtype, loads = str(store.buffer.dtype), list[Any]()
     read = [str(load.source.dtype) for load in nodes_of(store.value, ir.TensorLoad)]
     if any(own.startswith(_OF_CHOICES) for own in (dtype, *read)):
