@@ -19,7 +19,7 @@ import tvm
 from tvm import ir, relax, tirx
 
 from eqsat_layout.passes.read_counts import read_counts
-from eqsat_layout.tir.structural import is_one_of, nodes_of, with_relax_functions
+from eqsat_layout.tir.structural import nodes_of, with_relax_functions
 
 _BATCH_NORM: Final = "relax.nn.batch_norm"
 
@@ -115,6 +115,8 @@ def _norms_of(function: Any) -> dict[Any, _Norm]:
     readers = read_counts(function)
     items = [(binding.var, binding.value) for binding in bindings if isinstance(binding.value, relax.TupleGetItem)]
     unread = Counter(item.tuple_value for var, item in items if not readers[var])
+    blocks = enumerate(nodes_of(function, relax.DataflowBlock))
+    homes = {binding.var: number for number, block in blocks for binding in block.bindings}
     found: dict[Any, _Norm] = {}
     for var, item in items:
         norm = calls.get(item.tuple_value)
@@ -124,16 +126,14 @@ def _norms_of(function: Any) -> dict[Any, _Norm]:
         if item.index == 0 and not others:
             plain = _Norm(norm, item.tuple_value, None)
             front = _front_of(plain, calls, readers)
-            found[var] = plain if front is None or not _reaches(front, plain, function) else replace(plain, front=front)
+            found[var] = plain if front is None or not _reaches(front, plain, homes) else replace(plain, front=front)
     return found
 
 
-def _reaches(front: _Front, norm: _Norm, function: Any) -> bool:
+def _reaches(front: _Front, norm: _Norm, homes: Mapping[Any, int]) -> bool:
     """What the front reads is known where the norm is: variables of one dataflow block are not in the next."""
     inside = [arg for arg in front.call.args if isinstance(arg, relax.DataflowVar)]
-    blocks = [[binding.var for binding in block.bindings] for block in nodes_of(function, relax.DataflowBlock)]
-    own = next((block for block in blocks if is_one_of(norm.var, block)), [])
-    return all(is_one_of(var, own) for var in inside)
+    return all(homes.get(var) == homes.get(norm.var) for var in inside)
 
 
 def _front_of(norm: _Norm, calls: Mapping[Any, Any], readers: Mapping[Any, int]) -> _Front | None:

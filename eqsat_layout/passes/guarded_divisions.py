@@ -69,9 +69,15 @@ def guarded_division(kind: Any, a: Any, b: Any) -> Any:
     """``kind(a, b)``, of any value, which does not trap."""
     if not is_integer(b):
         return kind(a, b)
-    if isinstance(b, tirx.IntImm) and int(b) not in (0, -1):
+    if _is_ordinary(b):
         return _divided(kind, a, b)
     return _guarded(kind, a, b, _divided)
+
+
+def _is_ordinary(divisor: Any) -> bool:
+    """A number, in all lanes of a vector, that is neither 0 nor -1."""
+    number = divisor.value if isinstance(divisor, tirx.Broadcast) else divisor
+    return isinstance(number, tirx.IntImm) and int(number) not in (0, -1)
 
 
 def _guarded(kind: Any, a: Any, b: Any, divided: Callable[[Any, Any, Any], Any]) -> Any:
@@ -94,7 +100,7 @@ def guarded_division_in_c(kind: Any, a: Any, b: Any) -> Any:
     """The same in C, for vectors too, whose conditions are other things in each dialect: with masks of bits."""
     if not is_integer(b):
         return kind(a, b)
-    if isinstance(b, tirx.IntImm) and int(b) not in (0, -1):
+    if _is_ordinary(b):
         return _divided(kind, a, b)
     dtype = str(b.ty.dtype)
     element, by, lanes = dtype.partition("x")

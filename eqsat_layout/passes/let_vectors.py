@@ -1,4 +1,4 @@
-"""Vectors of intrinsics that TVM has for scalars only: choices by a condition, erf, cosh, rounding to the nearest.
+"""Vectors that TVM has for scalars only: of choices by a condition, erf, cosh, rounding to the nearest, narrow floats.
 
 In: PrimFuncs with vectorised loops. Out: the same with another intrinsic, or with such loops serial. TVM scalarises
 such a call lane by lane at the statement that contains it; a name around it would keep the last lane's value for all
@@ -14,10 +14,13 @@ import tvm
 from tvm import ir, tirx
 
 from eqsat_layout.tir.intrinsics import is_call
-from eqsat_layout.tir.structural import body_pass, changed_loop, nodes_of
+from eqsat_layout.tir.structural import body_pass, changed_loop, is_one_of, nodes_of, structural_map_outermost
 
 _FLOATS: Final = {"float32", "float64", "float16"}
 """Types of which calls of functions are for an instruction or a library: others are of TVM's own."""
+
+_BFLOAT: Final = "bfloat16"
+_OF_CHOICES: Final = ("float8_", "float6_", "float4_")
 
 
 def serialise_let_vectors() -> Any:
@@ -74,9 +77,20 @@ def _in_turn(loop: Any) -> Any:
         return loop
     binds, stores = nodes_of(loop.body, tirx.Bind), nodes_of(loop.body, tirx.BufferStore)
     named = [*binds, *(store for store in stores if nodes_of(store.value, tirx.Let))]
-    if not any(map(_is_taken_apart, named)):
+    if not any(map(_is_taken_apart, named)) and not any(_is_of_bits(store, loop.loop_var) for store in stores):
         return loop
     return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, loop.body)
+
+
+def _is_of_bits(store: Any, lane: Any) -> bool:
+    """It stores numbers that TVM converts by choices, which are of scalars, or the bits of one element in all lanes."""
+    dtype, loads = str(store.buffer.dtype), list[Any]()
+    read = [str(load.source.dtype) for load in nodes_of(store.value, ir.TensorLoad)]
+    if any(own.startswith(_OF_CHOICES) for own in (dtype, *read)):
+        return True
+    if dtype == _BFLOAT:
+        structural_map_outermost(store.value, (tirx.Cast, lambda cast: cast), (ir.TensorLoad, loads.append))
+    return any(not is_one_of(lane, nodes_of(load, tirx.Var)) for load in loads)
 
 
 def _is_taken_apart(statement: Any) -> bool:

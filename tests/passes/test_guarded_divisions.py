@@ -40,6 +40,18 @@ def test_a_divisor_that_is_0_as_tvm_sees() -> None:
     np.testing.assert_array_equal(got, x)
 
 
+@pytest.mark.parametrize("divisor", [-3, -2, 3])
+@pytest.mark.parametrize("op", ["floor_divide", "floor_mod", "divide"])
+def test_vectors_divided_by_a_number(op: str, divisor: int) -> None:
+    """Lanes of a number were guarded as if they might be 0, and TVM folded their bits as a negative unsigned number."""
+    x = np.array([7, -7, 0, 5, 2, -2, 100, -100], "int32")
+    number = relax.const(np.array(divisor, "int32"), "int32")
+    two = relax.const(np.array(2, "int32"), "int32")
+    got = run(lambda b, x: getattr(R, op)(b.emit(R.subtract(x, two)), number), x)
+    wanted = {"floor_divide": np.floor_divide, "floor_mod": np.mod, "divide": lambda a, b: np.trunc(a / b)}
+    np.testing.assert_array_equal(got, wanted[op](x - 2, divisor))
+
+
 @I.ir_module
 class Counted:
     @T.prim_func(private=True, s_tir=True)

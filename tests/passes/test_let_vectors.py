@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 import tvm
@@ -75,3 +76,27 @@ def test_functions_that_have_no_vectors_are_done_one_by_one(name: str) -> None:
     compiled = eqsat_layout.compile(builder.get())  # strict in tests
     got = relax.VirtualMachine(compiled, tvm.cpu())["main"](tvm.runtime.tensor(data)).numpy()
     np.testing.assert_allclose(got, getattr(np, name)(data), rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
+@pytest.mark.parametrize("name", ["broadcast", "added", "product", "chosen"])
+def test_bits_of_one_number_in_all_lanes(dtype: str, name: str) -> None:
+    """TVM makes no vectors of one bfloat16, and converts no vectors of fewer bits: kernels lost their schedules."""
+    rng = np.random.default_rng(0)
+    shapes = {"product": ((4, 16), (16, 32))}.get(name, ((4, 1), (4, 16)))
+    one, two = (rng.integers(-2, 3, shape).astype("float32") for shape in shapes)
+    builder = relax.BlockBuilder()
+    x, y = (relax.Var(n, relax.TensorType(shape, dtype)) for n, shape in zip("xy", shapes, strict=True))
+    op, emit = relax.op, builder.emit
+    with builder.function("main", [x, y]):
+        call, expected = {
+            "broadcast": lambda: (op.broadcast_to(x, (4, 16)), np.broadcast_to(one, (4, 16))),
+            "added": lambda: (op.add(x, y), one + two),
+            "product": lambda: (op.matmul(x, y), one @ two),
+            "chosen": lambda: (op.where(emit(op.greater(x, y)), x, y), np.maximum(one, two)),
+        }[name]()
+        builder.emit_func_output(emit(call))
+    compiled = eqsat_layout.compile(builder.get())  # strict in tests
+    given = (tvm.runtime.tensor(array.astype(getattr(ml_dtypes, dtype))) for array in (one, two))
+    got = relax.VirtualMachine(compiled, tvm.cpu())["main"](*given).numpy()
+    np.testing.assert_allclose(got.astype("float32"), expected, rtol=0.1, atol=0.1)

@@ -20,6 +20,7 @@ from eqsat_layout.passes.guarded_divisions import guard_divisions_by_sizes
 from eqsat_layout.passes.index_bits import indices_in_bits
 from eqsat_layout.passes.let_narrow_floats import with_let_values
 from eqsat_layout.passes.let_vectors import round_in_vectors, serialise_let_vectors, serialise_scalar_functions
+from eqsat_layout.passes.overlapping_stores import apart_from_operands
 from eqsat_layout.passes.parallel_updates import order_updates
 from eqsat_layout.passes.reduction_inits import init_empty_loops
 from eqsat_layout.passes.rounding import round_by_arithmetic
@@ -87,7 +88,7 @@ def _passes() -> list[Any]:
         tirx.transform.VectorizeLoop(),
         lower_byte_products(),  # whose vectors the CPU takes in its own sizes
         keep_long_values(),  # the code generator would write them out
-        tirx.transform.StorageRewrite(),  # buffers that are not used at the same time share memory
+        apart_from_operands(tirx.transform.StorageRewrite()),  # buffers that are not used at the same time share memory
         s_tir.transform.HoistIfThenElse(),  # conditions out of loops over which they do not change
         tirx.transform.RemoveNoOp(),  # before unrolling, as it takes long for long bodies, and LLVM sees the rest
         unroll_short_bfloat16_stores(),  # whose last element LLVM stores too widely

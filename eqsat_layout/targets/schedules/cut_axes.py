@@ -116,8 +116,8 @@ class _Tiles:
         """The buffer with these axes cut."""
         shape: list[Any] = []
         for axis, extent in enumerate(before.ty.shape):
-            sizes = (self.count, self.size) if axis in axes else (int(extent),)
-            shape += [tirx.IntImm(str(extent.ty.dtype), size) for size in sizes]
+            sizes = [tirx.IntImm(str(extent.ty.dtype), size) for size in (self.count, self.size)]
+            shape += sizes if axis in axes else [extent]
         return tirx.decl_buffer(shape, before.ty.dtype, before.name, scope=before.scope(), layout=None)
 
 

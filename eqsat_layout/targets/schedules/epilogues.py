@@ -18,8 +18,8 @@ from eqsat_layout.targets.schedules import lookups
 from eqsat_layout.targets.schedules.accesses import StageAccess, StageAxis, as_int
 from eqsat_layout.targets.schedules.attempts import tried
 from eqsat_layout.targets.schedules.stages import ROOT, Stage, new_schedule, stage_of, stages_of
-from eqsat_layout.tir.negated_dividends import counting_up
 from eqsat_layout.tir.structural import is_one_of, substitute
+from eqsat_layout.tir.whole_reads import takes_all
 
 _FEW_STEPS = 16  # of a product, so few that LLVM writes them out and mixes them with what follows
 
@@ -61,10 +61,8 @@ def is_relaid(stage: Stage, epilogue: Stage) -> bool:
     first = list(own[0].indices)
     if any(not tvm_ffi.structural_equal(list(load.indices), first) for load in own):
         return False
-    ranges = {axis.var: tvm.ir.Range(0, axis.extent or 64) for axis in epilogue.axes}
-    level = tvm.sym.iter_affine_map.IterMapLevel.Bijective
-    indices = list(map(counting_up, first))
-    return len(tvm.sym.detect_iter_map(indices, ranges, check_level=level).indices) == len(first)
+    axes = {axis.var: axis.extent or 64 for axis in epilogue.axes}
+    return takes_all(first, axes, [extent or 64 for extent in own[0].shape])
 
 
 def with_epilogue(sch: Any, number: int, change: Callable[[Any], None]) -> tuple[Any, Stage] | None:

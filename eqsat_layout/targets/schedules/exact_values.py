@@ -257,7 +257,9 @@ def _samples(dtypes: Sequence[str]) -> list[npt.NDArray[Any]]:
 
 
 def _pool(dtype: str) -> npt.NDArray[Any]:
-    kind = np.dtype(dtype) if dtype != "bfloat16" else np.dtype("float32")
+    kind = np.dtype(dtype)
+    if kind.kind == "V":  # bfloat16 and narrower ones, as NumPy has them
+        kind = np.dtype("float32")
     if kind.kind == "b":
         return np.array([False, True])
     if kind.kind == "f":

@@ -137,6 +137,26 @@ def sums_read_twice(extent: int) -> Case:
     return make
 
 
+def sums_moved(extent: int, step: int, first: int) -> Case:
+    """``d[m, n] = c[step * m + first, n]``, and 0 where there is no such sum."""
+
+    def make(dtype: str, sums: str, result: str) -> Any:
+        a, b = (te.placeholder((extent, extent), dtype, name=name) for name in "ab")
+        k = te.reduce_axis((0, extent), "k")
+        c = te.compute(
+            (extent, extent), lambda m, n: te.sum(a[m, k].astype(sums) * b[k, n].astype(sums), axis=k), name="c"
+        )
+
+        def element(m: Any, n: Any) -> Any:
+            place = m * step + first
+            inside = tirx.all(place >= 0, place < extent)
+            return tirx.if_then_else(inside, c[place, n].astype(result), tirx.const(0, result))
+
+        return te.create_prim_func([a, b, te.compute((extent, extent), element, name="d")])
+
+    return make
+
+
 def requantised(rows: int, columns: int, steps: int) -> Case:
     """Sums of bytes, scaled, rounded and cut to bytes again; the last dtype is that of the scale."""
 

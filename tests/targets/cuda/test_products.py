@@ -11,7 +11,7 @@ import pytest
 from effort import but_for, tries
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from targets.cuda.cases import Case, conv, heads, matmul, of_two_types, requantised, sums_read_twice
+from targets.cuda.cases import Case, conv, heads, matmul, of_two_types, requantised, sums_moved, sums_read_twice
 from targets.cuda.running import (
     H100,
     Kernels,
@@ -242,12 +242,18 @@ def test_machine_code_spills_nothing_and_has_the_instructions(arithmetic: str, a
         assert done["IMMA" if dtype == "int8" else "HMMA"] >= source.count("mma.sync") > 0
 
 
+def test_sums_in_the_other_order() -> None:
+    check(sums_moved(40, -1, 39), small("float16"))
+
+
 @pytest.mark.parametrize(
     ("case", "reason"),
     [
         (conv((8, 8), 16, 16, (3, 3), groups=16), "tensor cores are of no use"),
         (matmul(0, 4, 4), "no elements"),
         (sums_read_twice(40), "does not read each sum once"),
+        (sums_moved(40, 1, -3), "does not read each sum once"),  # tiles read in front of the operand for these
+        (sums_moved(40, 2, 0), "does not read each sum once"),
     ],
 )
 def test_refusals_say_why(case: Case, reason: str) -> None:

@@ -25,7 +25,7 @@ from eqsat_layout.targets.schedules.rebuild import schedule_over
 from eqsat_layout.targets.schedules.stages import Stage
 from eqsat_layout.tir.blocks import block_of, is_load_of, statements_of, store_of, storing_block
 from eqsat_layout.tir.intrinsics import conjuncts, is_choice
-from eqsat_layout.tir.structural import nodes_of, structural_map, substitute
+from eqsat_layout.tir.structural import is_one_of, nodes_of, structural_map, substitute
 
 OF_ROWS: Final = "_rows"
 """The end of the name of the first step's block."""
@@ -43,17 +43,18 @@ def rows_first(sch: Any, stage: Stage, var: Any, data: Any, machine: CpuMachine)
         raise Refused("the steps of a reduction are to be done in order")
     func = sch.mod["main"]
     blocks = [block_of(statement) for statement in statements_of(func)]
-    (block,) = (own for own in blocks if own.name_hint == stage.name)
+    (block,) = (one for one in blocks if one.name_hint == stage.name)
     window = _window_of(block, var, data)
-    pad = unless_refused(partial(_pad_around, window, blocks))
+    own = func.body.block.alloc_buffers
+    pad = unless_refused(partial(_pad_around, window, blocks)) if is_one_of(data, own) else None  # else it is a result
     steps = _Steps(window, pad)
     statements: list[Any] = []
-    for own, statement in zip(blocks, statements_of(func), strict=True):
-        if own is block:
+    for one, statement in zip(blocks, statements_of(func), strict=True):
+        if one is block:
             statements += steps.statements()
-        elif pad is None or own is not pad.block:
+        elif pad is None or one is not pad.block:
             statements.append(statement)
-    kept = [own for own in func.body.block.alloc_buffers if pad is None or not own.same_as(data)]
+    kept = [buffer for buffer in own if pad is None or not buffer.same_as(data)]
     return schedule_over(func, statements, [*kept, *steps.buffers])
 
 

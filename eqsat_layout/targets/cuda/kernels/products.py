@@ -25,8 +25,8 @@ from eqsat_layout.targets.gpu.kernels.nests import Axis, Nest, inlined, nests_of
 from eqsat_layout.targets.schedules.accesses import StageAccess, as_int
 from eqsat_layout.targets.schedules.exact_values import hidden
 from eqsat_layout.tir.intrinsics import is_choice
-from eqsat_layout.tir.negated_dividends import counting_up
 from eqsat_layout.tir.structural import is_one_of, nodes_of, structural_map, substitute
+from eqsat_layout.tir.whole_reads import takes_all
 
 FEW: Final = 32
 """Steps of a sum."""
@@ -167,11 +167,10 @@ def _over_axes_of(follower: Nest, nest: Nest, factors: Factors, func: Any) -> tu
     sizes = [product_of_extents(axis.extent for axis in one.spatial) for one in (follower, nest)]
     if not tvm.sym.Analyzer().can_prove_equal(*map(number, sizes)):
         raise Refused("what follows does not read each sum once")
-    moving = [counting_up(index) for index, axis in zip(indices, nest.spatial, strict=True) if not is_one(axis)]
-    ranges = {axis.var: tvm.ir.Range(0, axis.extent) for axis in follower.spatial}
-    level = tvm.sym.iter_affine_map.IterMapLevel.Bijective
+    moving = [(index, axis.extent) for index, axis in zip(indices, nest.spatial, strict=True) if not is_one(axis)]
+    own, extents = zip(*moving, strict=True) if moving else ((), ())
     is_permuted = {*indices} == {axis.var for axis in follower.spatial}
-    if not is_permuted and len(tvm.sym.detect_iter_map(moving, ranges, check_level=level).indices) != len(moving):
+    if not is_permuted and not takes_all(own, {axis.var: axis.extent for axis in follower.spatial}, extents):
         raise Refused("what follows does not read each sum once")
     places = {axis.var: index for axis, index in zip(nest.spatial, indices, strict=True)}
     left, right = (Operand(substitute(one.value, places)) for one in factors)

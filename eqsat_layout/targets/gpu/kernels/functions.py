@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias
 
-import tvm
 import tvm_ffi
 from tvm import tirx
 
@@ -25,8 +24,8 @@ from eqsat_layout.targets.gpu.kernels.work_groups import USUAL, WorkGroups
 from eqsat_layout.targets.gpu.kernels.work_items import kernel_of
 from eqsat_layout.targets.schedules.accesses import as_int
 from eqsat_layout.targets.schedules.exact_values import hidden
-from eqsat_layout.tir.negated_dividends import counting_up
 from eqsat_layout.tir.structural import is_one_of
+from eqsat_layout.tir.whole_reads import takes_all
 
 Suited: TypeAlias = Callable[[Any, list[Nest]], tuple[Any, list[Nest]]]
 """A PrimFunc and its nests as a device can compute them; the PrimFunc's parameters may be others then."""
@@ -94,10 +93,7 @@ def _is_read_once(nest: Nest, buffer: Any) -> bool:
     first = list(nest.loads(buffer)[0].indices)
     if any(not tvm_ffi.structural_equal(list(load.indices), first) for load in nest.loads(buffer)):
         return False
-    ranges = {axis.var: tvm.ir.Range(0, axis.extent) for axis in nest.spatial}
-    level = tvm.sym.iter_affine_map.IterMapLevel.Bijective
-    indices = list(map(counting_up, first))
-    return len(tvm.sym.detect_iter_map(indices, ranges, check_level=level).indices) == len(first)
+    return takes_all(first, {axis.var: axis.extent for axis in nest.spatial}, list(buffer.ty.shape))
 
 
 def _elements(buffer: Any) -> int | None:

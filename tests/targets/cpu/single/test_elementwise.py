@@ -112,6 +112,32 @@ def test_planes_that_no_vector_divides_are_in_vectors_that_overlap(plane: tuple[
     assert vectors(func) == {lanes}
 
 
+def test_planes_between_two_stages_are_whole() -> None:
+    """Vectors run from the first row on into the others: TVM gave that row memory, and no other."""
+    data = te.placeholder((3, 7, 7), name="data")
+    costly = te.compute((3, 7, 7), lambda *at: te.exp(data(*at)), name="costly")
+    twice = te.compute((3, 7, 7), lambda *at: costly(*at) * costly(*at), name="twice")
+    more = te.compute((3, 7, 7), lambda *at: costly(*at) + 1.0, name="more")
+    func = te.create_prim_func([data, twice, more], index_dtype_override="int64")
+    mod = tvm.IRModule({"main": schedule_primfunc(func, AVX2)})
+    for change in (s_tir.transform.ConvertBlocksToOpaque(), s_tir.transform.CompactBufferAllocation()):
+        mod = change(mod)
+    (own,) = [buffer for block in nodes_of(mod["main"].body, s_tir.SBlock) for buffer in block.alloc_buffers]
+    assert [int(extent) for extent in own.ty.shape] == [3, 7, 7]
+
+
+def test_rows_of_blocks_are_no_run() -> None:
+    """Rows of three of a transposed tensor follow one another in pairs, and pairs lie elsewhere: all were taken for one
+    row, which read in front of the operand and behind it."""
+    data = te.placeholder((2, 6, 17), name="data")
+    result = te.compute((68, 3), lambda y, x: data[y % 4 // 2, y % 2 * 3 + x, y // 4], name="result")
+    func = schedule_primfunc(te.create_prim_func([data, result], index_dtype_override="int64"), AVX2)
+    given = np.random.default_rng(0).standard_normal((2, 6, 17)).astype("float32")
+    found = tvm.runtime.tensor(np.zeros((68, 3), "float32"))
+    built(tvm.IRModule({"k": func.with_attr("global_symbol", "k")}))["k"](tvm.runtime.tensor(given), found)
+    np.testing.assert_array_equal(found.numpy(), given.transpose(2, 0, 1).reshape(68, 3))
+
+
 def padded(height: int, width: int, channels: int) -> Any:
     """An image with a border of one, channels last."""
     data = te.placeholder((height, width, channels), name="data")

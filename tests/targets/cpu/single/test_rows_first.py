@@ -67,6 +67,18 @@ def test_padding_that_counts_is_no_part_of_what_is_left() -> None:
     assert (result[:, 1:, 1:] < 0).all()
 
 
+def test_padding_that_is_a_result_too_is_written() -> None:
+    """The block that makes it was left out, as where only the window reads it: the other result was not written."""
+    data = te.placeholder((4, 30, 30), name="data")
+    padded = topi.nn.pad(data, [0, 1, 1], pad_value=te.min_value("float32"), name="padded")
+    y, x = te.reduce_axis((0, 4)), te.reduce_axis((0, 4))
+    largest = te.compute((4, 15, 15), lambda c, h, w: te.max(padded[c, h * 2 + y, w * 2 + x], axis=[y, x]))
+    func = te.create_prim_func([data, padded, largest], index_dtype_override="int64")
+    stages = stages_of(in_phases(new_schedule(func), HALVES))
+    assert any(stage.write.buffer.same_as(func.params[1]) for stage in stages)
+    assert [stage.steps for stage in stages if stage.is_reduction] == [4, 4], "rows first all the same"
+
+
 @given(
     sides=st.lists(st.integers(5, 40), min_size=2, max_size=3),
     taps=st.integers(2, 5),

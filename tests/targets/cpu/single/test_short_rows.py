@@ -44,7 +44,7 @@ def expected(data: Any, func: Any, edge: int, stride: int) -> Any:
         (4, 4, 37, 0, "int8", 1, True),  # the last vector overlaps the one before
         (1, 4, 16, 1, "uint8", 1, True),
         (2, 2, 70, 2, "uint8", 1, True),
-        (3, 4, 5, 3, "uint8", 1, False),  # narrower than a vector
+        (3, 4, 7, 3, "uint8", 1, False),  # narrower than a vector
         (3, 4, 96, 1, "uint8", 2, False),  # rows that are no neighbours
         (4, 4, 48, 1, "int32", 1, False),
         (3, 3, 48, 1, "uint8", 1, False),

@@ -13,6 +13,8 @@ from tvm import te, tirx
 
 from eqsat_layout.targets.cpu.lowering import pipeline_name
 from eqsat_layout.targets.cpu.schedule import schedule_primfunc
+from eqsat_layout.targets.cpu.single.whole_vectors import in_whole_vectors
+from eqsat_layout.targets.schedules.stages import new_schedule
 from eqsat_layout.tir.structural import nodes_of
 
 ROWS = 6
@@ -49,3 +51,15 @@ def test_rows_of_prime_length_are_summed_in_vectors(extent: int) -> None:
     done = schedule_primfunc(reduced("sum", extent), AVX2)
     lanes = [loop for loop in nodes_of(done.body, tirx.For) if loop.kind == tirx.ForKind.VECTORIZED]
     assert any(int(loop.extent) == 8 for loop in lanes)
+
+
+def test_any_number_of_rows() -> None:
+    """Tensors between the stages have the number of rows among their extents, which was taken for a known one."""
+    rows, step = tirx.Var("rows", "int64"), te.reduce_axis((0, 17))
+    data = te.placeholder((rows, 17), name="data")
+    costly = te.compute((rows, 17), lambda y, x: te.exp(data[y, x]), name="costly")
+    sums = te.compute((rows,), lambda y: te.sum(costly[y, step], step), name="sums")
+    func = te.create_prim_func([data, sums], index_dtype_override="int64")
+    cut = in_whole_vectors(new_schedule(func), 8, 17)
+    (between,) = cut.mod["main"].body.block.alloc_buffers
+    assert [isinstance(extent, tirx.IntImm) and int(extent) for extent in between.ty.shape] == [False, 3, 8]

@@ -12,6 +12,7 @@ from typing import Any
 
 import tvm
 from tvm import tirx
+from tvm_ffi import structural_equal
 
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cpu.cut_loops import are_cut, phases_are_cut
@@ -26,7 +27,7 @@ from eqsat_layout.targets.schedules.epilogues import epilogue_of
 from eqsat_layout.targets.schedules.rebuild import CutAxis, schedule_over
 from eqsat_layout.targets.schedules.stages import Stage, stages_of
 from eqsat_layout.tir.blocks import block_of, statements_of, store_of, storing_block
-from eqsat_layout.tir.structural import structural_map, substitute
+from eqsat_layout.tir.structural import is_one_of, nodes_of, structural_map, substitute
 
 _LONG_RUN = 256  # elements in a loop that LLVM puts into vectors
 _OVERLAP = 1.4  # times as many elements as there are, at most, where vectors overlap
@@ -98,11 +99,12 @@ def _overlapping(stage: Stage, machine: CpuMachine, is_dense: bool) -> tuple[int
     run, width = _contiguous_run(stage), machine.lanes(stage.write.element_bytes)
     if not run or stage.conditions or not stage.is_plain or (run > 1 and not is_dense):
         return None
-    extents = [axis.extent or 1 for axis in stage.axes[len(stage.axes) - run :]]
+    joined, accesses = stage.axes[len(stage.axes) - run :], (stage.write, *stage.loads)
+    extents = [axis.extent or 1 for axis in joined]
     elements = math.prod(extents)
     if _is_in_vectors(extents, lanes_of_run(extents, width), width) or _axis_across(stage, machine) is not None:
         return None
-    if any(access.period(stage.axes[-1].var) for access in (stage.write, *stage.loads)):
+    if any(access.period(axis.var) for access in accesses for axis in joined):  # strides are those of a block then
         return None
     sizes = [size for size in (width, width // 2) if 1 < size < elements]
     best = min(sizes, key=lambda size: (-(-elements // size) * size, -size), default=0)
@@ -122,12 +124,28 @@ def _in_tiles_of_run(sch: Any, stage: Stage, run: int, size: int) -> Any:
         used = structural_map(store_of(block).value, (tvm.ir.TensorLoad, lambda load: tirx.const(0, load.ty.dtype)))
         if any(depends_on(used, axis.var) for axis in (*outer, last)):
             raise Refused("a value of the place itself")
+        others = [block_of(one) for one in statements if one is not statements[number]]
+        own = is_one_of(stage.write.buffer, func.body.block.alloc_buffers)
+        if own and not any(_sums_all_of(stage.write.buffer, other) for other in others):
+            raise Refused("TVM gives a tensor of the kernel's own no more memory than it sees used, as the first row")
     # rows lie one after another: the first one, run on into the others
     values = {axis.var: tirx.const(0, axis.var.ty.dtype) for axis in outer} | {last.var: cut.element}
     axes = [*block.iter_vars[:-run], cut.number, cut.place]
     body = substitute(store_of(block), values)
     statements[number] = storing_block(axes, block.name_hint, body, None, block.annotations)
     return schedule_over(func, statements, list(func.body.block.alloc_buffers))
+
+
+def _sums_all_of(buffer: Any, block: Any) -> bool:
+    """A reduction, which stays as it is, over the whole tensor."""
+    extents = {axis.var: axis.dom.extent for axis in block.iter_vars}
+
+    def is_all(load: Any) -> bool:
+        sizes = [extents.pop(index, None) for index in load.indices]
+        return all(map(structural_equal, sizes, buffer.ty.shape))
+
+    loads = [load for load in nodes_of(block.body, tvm.ir.TensorLoad) if load.source.same_as(buffer)]
+    return block.init is not None and bool(loads) and is_all(loads[0])
 
 
 def _is_in_vectors(extents: Sequence[int], lanes: int, width: int) -> bool:
