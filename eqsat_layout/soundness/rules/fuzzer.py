@@ -294,7 +294,8 @@ class Fuzzer:
             return f"no instance: {why}"
         guards = [guard for (key, guard), count in self._matcher.unguarded.items() if key == rule.key and count]
         if guards:
-            return f"no instance: {' and '.join(map(never_true, guards))}"
+            rows = [lexicon.rows for lexicon in self._lexicons.values()]
+            return f"no instance: {' and '.join(never_true(guard, rule, rows) for guard in guards)}"
         heads = [str(fact[0]) for fact in rule.body if isinstance(fact, tuple)]
         empty = [head for head in heads if head in self._base.meanings and head not in self._filled]
         if empty:

@@ -9,6 +9,7 @@ the numbers that guards speak of, and those beside them, are drawn on purpose.
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import pairwise
 from types import CodeType
@@ -47,6 +48,8 @@ _COMPUTED: Mapping[str, Callable[[Any, Any], Any]] = {
     "min": min,
     "max": max,
 }
+_BOUNDING = ("min", "max", "%")
+_BOUNDING_TEXT = ("min(", "max(", "%", "//")
 _LARGEST = 64
 """Numbers beyond that are no axes or extents of a small tensor."""
 
@@ -67,7 +70,7 @@ class Promise:
         """Those that its guards speak of, and those next to them."""
 
     def _beside(self, rule: Rule) -> Iterator[Any]:
-        spoken = [*_numbers_in(self._guards)]
+        spoken: list[Any] = [*_numbers_in(self._guards), *_bounds_in(rule.actions)]
         for name in _made_in(rule.actions):
             function = getattr(getattr(self._builders.get(name), "__self__", None), "function", None)
             if function is not None:
@@ -173,6 +176,16 @@ def _numbers_in(exprs: Iterable[Expr]) -> Iterator[int]:
             yield int(expr)
         elif literal_sort(expr) == "String" and unquoted(expr).lstrip("-").isdigit():
             yield int(unquoted(expr))
+
+
+def _bounds_in(exprs: Iterable[Expr]) -> Iterator[int | float]:
+    """Numbers beside which attributes are worked out in another way: bounds, and what remainders are taken of."""
+    for expr in exprs:
+        if isinstance(expr, tuple):
+            yield from _numbers_in([expr]) if expr[0] in _BOUNDING else _bounds_in(expr)
+        elif literal_sort(expr) == "String" and any(word in expr for word in _BOUNDING_TEXT):
+            for number in re.findall(r"\b\d+(?:\.\d+)?\b", expr):
+                yield float(number) if "." in number else int(number)
 
 
 def _made_in(exprs: Iterable[Expr]) -> Iterator[str]:

@@ -41,6 +41,9 @@ _DECIDED = 0.3
 """How often an attribute is a number that decides what the rule says."""
 _OTHER_DTYPES = 0.3
 """How often some of these are of other dtypes: values where all were found to be indices."""
+_LONG = 600
+_LONG_ONES = 0.08
+"""How often a first operand has an axis so long that narrow dtypes can't count its elements."""
 _AS_USUAL = 0.3
 """How often an op of whose operands nothing is known takes those that it takes elsewhere."""
 
@@ -136,6 +139,10 @@ class SimilarCalls:
         return {**call.values, name: value}
 
     def _first(self, usual: OpCall | None) -> TensorType:
+        found = self._short(usual)
+        return _lengthened(found, self._rng) if found.shape and self._rng.random() < _LONG_ONES else found
+
+    def _short(self, usual: OpCall | None) -> TensorType:
         rng = self._rng
         if usual is None or not usual.operands:
             if rng.random() < 0.7:
@@ -200,6 +207,12 @@ def _resized(ty: TensorType, numbers: Sequence[Any], rng: random.Random) -> Tens
     extents = [n for n in numbers if isinstance(n, int) and 0 < n <= LARGEST]
     shape[rng.randrange(len(shape))] = rng.choice(extents) if extents and rng.random() < 0.5 else rng.randint(1, 6)
     return TensorType(tuple(shape), ty.dtype) if math.prod(shape) <= LARGEST else ty
+
+
+def _lengthened(ty: TensorType, rng: random.Random) -> TensorType:
+    """The type with one long axis; the others have one element."""
+    long = rng.randrange(len(ty.shape))
+    return TensorType(tuple(_LONG if axis == long else 1 for axis in range(len(ty.shape))), ty.dtype)
 
 
 def _rearranged(ty: TensorType, rng: random.Random) -> TensorType:
