@@ -41,7 +41,7 @@ _DECIDED = 0.3
 """How often an attribute is a number that decides what the rule says."""
 _OTHER_DTYPES = 0.3
 """How often some of these are of other dtypes: values where all were found to be indices."""
-_LONG = 600
+_LONG = 320
 _LONG_ONES = 0.08
 """How often a first operand has an axis so long that narrow dtypes can't count its elements."""
 _AS_USUAL = 0.3

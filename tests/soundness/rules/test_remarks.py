@@ -10,7 +10,7 @@ from eqsat_layout.soundness.rules.rule_base import read_rule_base
 
 
 def test_a_guard_on_an_attribute_that_is_never_so_is_told_how_it_is(tmp_path: Path) -> None:
-    """The axes of a view are numbers, whatever the program left out: a guard of None was said to be never true alone."""
+    """The axes of a view are numbers, whatever the program left out: nothing more was said."""
     path = tmp_path / "mine.egg"
     path.write_text(
         '(rule ((= y (Op k (Arg x (End)))) (is k "relax.permute_dims") (attr k "axes" "None")) ((union y x))'
