@@ -26,7 +26,7 @@ from eqsat_layout.graph.graph import TensorType
 from eqsat_layout.graph.op_calls import make_call
 from eqsat_layout.graph.relax_form import relax_type
 from eqsat_layout.soundness.rules.rule_base import RuleBase
-from eqsat_layout.soundness.rules.schema import normalized
+from eqsat_layout.soundness.rules.schema import LONG, normalized
 
 Told = Mapping[Any, Any]
 """Attributes by the variables of a rule."""
@@ -50,8 +50,6 @@ _COMPUTED: Mapping[str, Callable[[Any, Any], Any]] = {
 }
 _BOUNDING = ("min", "max", "%")
 _BOUNDING_TEXT = ("min(", "max(", "%", "//")
-_LARGEST = 64
-"""Numbers beyond that are no axes or extents of a small tensor."""
 
 
 class _UnknownError(Exception):
@@ -76,7 +74,7 @@ class Promise:
             if function is not None:
                 spoken += _constants(function.__code__, function.__globals__)
         for number in spoken:
-            if isinstance(number, int) and abs(number) <= _LARGEST:
+            if isinstance(number, int) and abs(number) <= LONG:
                 yield from (number, number + 1, number - 1)
             elif isinstance(number, float):
                 yield from (number, number / 2, number * 2)
