@@ -12,7 +12,7 @@ from effort import tries
 from eqsat_layout.egraph.rules import rule_files
 from eqsat_layout.errors import RuleError
 from eqsat_layout.soundness import assert_rules_sound
-from eqsat_layout.soundness.rules.counterexample import elements
+from eqsat_layout.soundness.rules.counterexample import elements, first_difference
 from eqsat_layout.soundness.rules.fuzzer import AT_MOST, FEW_RULES, fuzz_rules, in_groups
 from eqsat_layout.soundness.rules.jobs import fuzz_in_processes
 from eqsat_layout.soundness.rules.known_ops import imports, unusable
@@ -258,3 +258,12 @@ def test_rules_among_many_are_looked_for_as_those_among_few() -> None:
     assert len(groups) > 1
     assert all(len(group) <= FEW_RULES for group in groups)
     assert in_groups(rules, Effort()) == [rules]
+
+
+def test_a_difference_behind_the_elements_that_are_shown_is_told() -> None:
+    """Of tensors of 320 elements the first 24 are shown: both sides looked alike."""
+    left, right = np.zeros((1, 320), "int8"), np.zeros((1, 320), "int8")
+    right[0, 71] = 3
+    assert list(first_difference(left, right)) == ["first at [0, 71]: 0 and 3"]
+    assert list(first_difference(left, left)) == []
+    assert list(first_difference(left[:, 70:], right[:, 70:])) == []
