@@ -55,6 +55,8 @@ def pointwise_fill(computation: Computation, operand: int, number: float) -> Fil
     reads = [read for read in block.reads if read.buffer == source]
     if not together or store is None or not reads or any(r.indices != store.access.indices for r in reads):
         return UNDEF
+    if computation.buffers[source].shape != computation.buffers[store.access.buffer].shape:
+        return UNDEF  # a part of the operand: the border of that is another
     return evaluate_fill(store.value, {source: number}, [b.dtype for b in computation.buffers])
 
 

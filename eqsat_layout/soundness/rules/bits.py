@@ -8,7 +8,7 @@ that every rounding shows. NaN is one value, whatever its payload; -0.0 is not 0
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import ml_dtypes
@@ -23,6 +23,8 @@ THEMES = 2
 """Worlds of two special numbers each."""
 WORLDS = 4 + THEMES
 _FEW = 3
+_PLACES = (2, 2, 3, 4)
+"""How many places indices are drawn of."""
 _OPPOSED = 0.4
 """How often a special world that holds few numbers holds two that undo each other, or are equal and not the same."""
 
@@ -90,8 +92,8 @@ class RandomElements:
         return canonical(np.stack([*small, special, *themed, _rough(rng, shape, dtype)]))
 
     def indices(self, shape: Sequence[Any], dtype: Any) -> Array:
-        """A tensor of integers that are 0 or 1: indices into most things."""
-        return self._rng.integers(0, 2, (WORLDS, *shape)).astype(dtype)
+        """A tensor of integers that are 0 or 1, indices into most things; or up to 3, which longer axes have."""
+        return self._rng.integers(0, self._rng.choice(_PLACES), (WORLDS, *shape)).astype(dtype)
 
 
 def _strewn(rng: np.random.Generator, shape: Sequence[Any], chosen: Array, share: float) -> Array:
@@ -115,11 +117,25 @@ def specials(dtype: Any) -> Array:
     if dtype.kind in "iu":
         info = np.iinfo(dtype)
         ends = [info.min, int(info.min) + 1, info.max, int(info.max) - 1, 0, 1, int(info.max) // 2 + 1]
-        return np.array([*ends, *([-1, -2] if info.min < 0 else [2])], dtype)
+        return np.array([*ends, *([-1, -2] if info.min < 0 else [2]), *_beside_ties(dtype)], dtype)
     limits: Any = ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
     largest, least, tiny = float(limits.max), float(limits.smallest_subnormal), float(limits.tiny)
     numbers: list[float] = [np.nan, np.inf, -np.inf, 0.0, -0.0, largest, -largest, least, -least, tiny]
-    return np.array([*numbers, 0.5, 1.5, 2.5, -0.5, -1.0, 1 / float(limits.eps), largest / 2], dtype)
+    numbers += [0.5, 1.5, 2.5, -0.5, -1.0, 1 / float(limits.eps), largest / 2]
+    return np.array([*numbers, *_beside_ties(dtype)], dtype)
+
+
+def _beside_ties(dtype: np.dtype[Any]) -> Iterator[int | float]:
+    """Numbers that lie next to the middle of two of a narrower float, by the last bit that they have: one in between
+    rounds them to that middle, and the narrower one then the wrong way."""
+    for narrow in (np.float32, np.float16):
+        half = float(np.finfo(narrow).eps) / 2
+        if dtype.kind in "iu":
+            top = 1 << np.iinfo(dtype).bits - 2
+            if top * half > 1 and top <= float(np.finfo(narrow).max):
+                yield top + int(top * half) + 1
+        elif np.finfo(narrow).bits < 8 * dtype.itemsize:
+            yield 1 + half + float(ml_dtypes.finfo(dtype).eps)  # type: ignore[no-untyped-call]
 
 
 def _opposites(number: int, dtype: np.dtype[Any]) -> Array:

@@ -6,7 +6,7 @@ variables stand for, and what differs, with a seed that gives the same again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,6 +46,7 @@ def describe(
     for name, value in scope.items():
         lines.append(f"  {name} = {names.value(value, sorts.get(name))}")
     lines += [f"  {show(part)} = {_tensor(array, world)}" for part, array in sides]
+    lines += [f"  {line}" for line in first_difference(*(array[world] for _, array in sides))]
     tensors = names.lines()
     lines += ["where", *(f"  {line}" for line in tensors)] if tensors else []
     lines += tainted(rule, model.base)
@@ -148,6 +149,18 @@ def _sides(model: RuleModel, action: Expr, scope: Mapping[str, Any]) -> list[tup
         return []
     arrays = [None if isinstance(side, tuple) else model.values.tensors[side] for side in sides]
     return [(part, a) for part, a in zip(action[1:], arrays, strict=True) if isinstance(a, np.ndarray)]
+
+
+def first_difference(*sides: np.ndarray[Any, Any]) -> Iterator[str]:
+    """Where two tensors of one shape differ, if that is behind the elements that are shown."""
+    if len(sides) != 2 or sides[0].shape != sides[1].shape:
+        return
+    pairs = enumerate(zip(*(side.ravel() for side in sides), strict=True))
+    at = next((i for i, (a, b) in pairs if not same_bits(np.asarray(a), np.asarray(b))), 0)
+    if at >= LARGEST_SHOWN:
+        place = ", ".join(str(int(i)) for i in np.unravel_index(at, sides[0].shape))
+        a, b = (elements(side.ravel()[at : at + 1]).strip("[]") for side in sides)
+        yield f"first at [{place}]: {a} and {b}"
 
 
 def _world(sides: Sequence[np.ndarray[Any, Any]]) -> int:

@@ -30,7 +30,7 @@ from eqsat_layout.soundness.rules.promising import Promise
 from eqsat_layout.soundness.rules.questions import Questions
 from eqsat_layout.soundness.rules.random_model import make_model, make_narrow_model
 from eqsat_layout.soundness.rules.remarks import never_false, never_held, never_true, remarks_on
-from eqsat_layout.soundness.rules.reports import Effort, FuzzReport, RuleReport
+from eqsat_layout.soundness.rules.reports import Effort, FuzzReport, RuleReport, side_by_side
 from eqsat_layout.soundness.rules.rule_base import RuleBase, claims_anything, read_rule_base
 from eqsat_layout.soundness.rules.terms import MeaninglessError
 from eqsat_layout.soundness.rules.vocabulary import FAMILIES, make_vocabulary
@@ -52,7 +52,7 @@ AFTERWARDS = 4
 """Models, or as many as it took, for the other rules of a file when one of them is known to be wrong. They are counted,
 not timed: the same seed finds the same on any machine."""
 FEW_RULES = 24
-"""Up to so many rules, models are made with more terms of each."""
+"""Up to so many rules, models are made with more terms of each; more of somebody's own are fuzzed in groups."""
 NARROW = 1
 """Models of the fuzzed rules' own terms after each other one, for a file of somebody's own: these take a fifth of its
 time, and hold as many draws of elements."""
@@ -77,8 +77,25 @@ def fuzz_rules(
     :class:`~eqsat_layout.errors.RuleError` for files that can't be read.
     """
     base = read_rule_base(paths)
-    fuzzer = Fuzzer(base, [rule for rule in base.rules if only(rule)], seed, host=host)
-    return fuzzer.run(effort or Effort(), progress)
+    effort = effort or Effort()
+    groups = in_groups([rule for rule in base.rules if only(rule)], effort)
+    reports: list[FuzzReport] = []
+    for number, group in enumerate(groups):
+
+        def group_progress(found: FuzzReport, share: float, number: int = number) -> None:
+            progress(side_by_side([*reports, found]), (number + share) / len(groups))
+
+        reports.append(Fuzzer(base, group, seed, host=host).run(effort, group_progress))
+    return side_by_side(reports)
+
+
+def in_groups(rules: Sequence[Rule], effort: Effort) -> list[Sequence[Rule]]:
+    """The rules as they are, or in groups of few of which the models are made, where these are counted by rules: among
+    many of somebody's own those that match by chance alone would be looked at."""
+    if effort.at_most is None or len(rules) <= FEW_RULES:
+        return [rules]
+    count = -(-len(rules) // FEW_RULES)
+    return [rules[len(rules) * n // count : len(rules) * (n + 1) // count] for n in range(count)]
 
 
 class Fuzzer:
@@ -294,7 +311,8 @@ class Fuzzer:
             return f"no instance: {why}"
         guards = [guard for (key, guard), count in self._matcher.unguarded.items() if key == rule.key and count]
         if guards:
-            return f"no instance: {' and '.join(map(never_true, guards))}"
+            rows = [lexicon.rows for lexicon in self._lexicons.values()]
+            return f"no instance: {' and '.join(never_true(guard, rule, rows) for guard in guards)}"
         heads = [str(fact[0]) for fact in rule.body if isinstance(fact, tuple)]
         empty = [head for head in heads if head in self._base.meanings and head not in self._filled]
         if empty:

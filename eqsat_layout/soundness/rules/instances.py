@@ -21,7 +21,7 @@ from eqsat_layout.soundness.rules.body_searches import BodySearch
 from eqsat_layout.soundness.rules.fitting_parts import KINDS, FittingParts, MakeView, Shape
 from eqsat_layout.soundness.rules.known_ops import IS_PART, import_together, unusable
 from eqsat_layout.soundness.rules.promising import Promise
-from eqsat_layout.soundness.rules.schema import OpCall
+from eqsat_layout.soundness.rules.schema import LARGEST, OpCall
 from eqsat_layout.soundness.rules.solver import Instance, Solver
 from eqsat_layout.soundness.rules.term_types import TermTypes
 from eqsat_layout.tir.arithmetic import are_floats
@@ -245,6 +245,7 @@ def _types(key: str, instance: Instance) -> tuple[Trait, ...]:
         *([(key, "floats", *(str(are_floats(ty.dtype)) for ty in types))] if types[1:] else []),
         (key, "ranks", *(str(len(ty.shape)) for ty in types)),
         (key, "units", *(str(1 in ty.shape) for ty in types)),
+        (key, "long", str(any(int(extent) > LARGEST for ty in types for extent in ty.shape))),
         (key, "as results", *(str(ty.shape == getattr(c.made, "shape", None)) for c in calls for ty in c.operands)),
     )
 

@@ -77,6 +77,12 @@ class Lexicon:
             self.add(relation, *row)
         self.take_names()
 
+    def add_constant(self, array: Array) -> str:
+        """The name of a constant of these elements."""
+        name = self.names.constant(Constant(f"c{len(self.constants)}", relax.const(array, str(array.dtype))))
+        self.constants[name] = array
+        return name
+
     def take_names(self) -> None:
         """What the host has given names to since the last time."""
         for name in [name for name in self.names.constants if name not in self.constants]:
@@ -129,8 +135,7 @@ def _add_constants(lexicon: Lexicon, rng: np.random.Generator) -> None:
     shape, wide = lexicon.vocabulary.shape, lexicon.vocabulary.wide
     for number, (extents, bound) in enumerate(((shape, 8), (wide, 8), (shape, 0), (wide, 0))):
         array = rng.integers(-bound, bound + 1, extents).astype(np.float32) / 4
-        name = lexicon.names.constant(Constant(f"c{number}", relax.const(array)))
-        lexicon.constants[name] = array
+        name = lexicon.add_constant(array)
         lexicon.base_constants += [name] if not number else []
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat_layout.soundness.rules.bits import RandomElements
+from eqsat_layout.soundness.rules.bits import WORLDS, RandomElements
 from eqsat_layout.soundness.rules.lexicon import Lexicon
 from eqsat_layout.soundness.rules.rule_base import RuleBase
 from eqsat_layout.soundness.rules.stored import Array
@@ -122,10 +122,20 @@ class RuleModel:
         return number
 
     def draw_leaf(self, shape: tuple[Any, ...], dtype: str) -> int:
-        """Adds a parameter of random elements; of integers, half of them are indices."""
+        """Adds a parameter of random elements."""
+        return self.leaf(self._drawn(shape, dtype))
+
+    def draw_constant(self, shape: tuple[Any, ...], dtype: str) -> str:
+        """Adds a constant of random elements, the same in all worlds."""
+        array = self._drawn(shape, dtype)[0]
+        name = self.lexicon.add_constant(array)
+        self.values.constants[name] = self.values.intern(np.stack([array] * WORLDS), ("Const", name))
+        return name
+
+    def _drawn(self, shape: tuple[Any, ...], dtype: str) -> Array:
+        """Random elements; of integers, half of them are indices."""
         are_indices = np.dtype(dtype).kind in "iu" and self.rng.random() < _INDICES
-        elements = self.elements
-        return self.leaf(elements.indices(shape, dtype) if are_indices else elements.tensor(shape, dtype))
+        return self.elements.indices(shape, dtype) if are_indices else self.elements.tensor(shape, dtype)
 
     def formats_of(self, number: int) -> list[str]:
         """The formats that a tensor has, or the lists of formats that a tuple has."""

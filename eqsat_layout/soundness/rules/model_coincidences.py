@@ -18,6 +18,8 @@ from eqsat_layout.soundness.rules.model import RuleModel
 
 TRIED = 400
 """Rows of each relation that are tried."""
+IN_PLACE = 0.5
+"""How often a cell comes from its own column: a name of an op is none of a constant."""
 
 
 def add_coincidences(model: RuleModel, relations: Iterable[str]) -> None:
@@ -34,7 +36,8 @@ def add_coincidences(model: RuleModel, relations: Iterable[str]) -> None:
         for _ in range(TRIED):
             row, other = model.rng.choice(rows), model.rng.choice(rows)
             column = model.rng.randrange(len(row))
-            cell = other[model.rng.choice([i for i, sort in enumerate(sorts) if sort == sorts[column]])]
+            alike = [i for i, sort in enumerate(sorts) if sort == sorts[column]]
+            cell = other[column if model.rng.random() < IN_PLACE else model.rng.choice(alike)]
             changed = (*row[:column], cell, *row[column + 1 :])
             if changed not in model.facts[relation] and model.evaluator.means(relation, changed):
                 model.add(relation, *changed)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat_layout.egraph.expressions import Expr, arguments_of, is_variable, variables
+from eqsat_layout.egraph.expressions import Expr, arguments_of, is_variable, show, variables
 from eqsat_layout.soundness.rules.bits import WORLDS
 from eqsat_layout.soundness.rules.body_searches import BodySearch
 from eqsat_layout.soundness.rules.fitting_parts import MisfitError
@@ -21,6 +21,8 @@ from eqsat_layout.soundness.rules.values import IllTypedError
 
 BUDGET = 120
 """Ops that are tried for one body."""
+CONSTANTS = 3
+"""Constants that there are of a type, where one is looked for."""
 OPTIONS = 12
 """Ops that are tried in one place."""
 
@@ -159,6 +161,8 @@ class Pattern:
             return model.values.get(int(self.scope.get(name, parts[0])), number)
         if head == "Const" and is_variable(parts[0]) and parts[0] not in self.scope:
             fitting = [h for h, c in model.values.constants.items() if want in (None, self._type(c))]
+            if want is not None and len(fitting) < CONSTANTS:
+                fitting.append(model.draw_constant(*want))
             if not fitting:
                 raise MisfitError
             self.scope[str(parts[0])] = model.rng.choice(fitting)
@@ -168,6 +172,7 @@ class Pattern:
 
     def _op(self, key: Expr, operands: Expr, want: Type | None) -> int:
         name = str(key)
+        operands = self._with_named_rest(operands)
         known = self.scope.get(name)
         options = [known] if known is not None else self._options.get(name) or self._alike(name)
         count, exact = _length(operands)
@@ -232,6 +237,19 @@ class Pattern:
         if not self.model.is_of(number, taken[0]):
             raise MisfitError
         return number
+
+    def _with_named_rest(self, operands: Expr) -> Expr:
+        """The list with a name for a rest that follows from what is known, such as the constants of some names."""
+        terms, rest = arguments_of(operands)
+        if isinstance(rest, str) or rest == ("End",):
+            return operands
+        if not variables(rest).keys() <= self.scope.keys():
+            raise MisfitError
+        named: Expr = show(rest)
+        self.scope[str(named)] = self.model.evaluator.term(rest, self.scope)
+        for term in reversed(terms):
+            named = ("Arg", term, named)
+        return named
 
     def _rest(self, name: str, takes: Sequence[Type]) -> tuple[int, ...]:
         """An operand list, with the tensors in it that the body says are in it."""

@@ -9,6 +9,7 @@ the numbers that guards speak of, and those beside them, are drawn on purpose.
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import pairwise
 from types import CodeType
@@ -25,7 +26,7 @@ from eqsat_layout.graph.graph import TensorType
 from eqsat_layout.graph.op_calls import make_call
 from eqsat_layout.graph.relax_form import relax_type
 from eqsat_layout.soundness.rules.rule_base import RuleBase
-from eqsat_layout.soundness.rules.schema import normalized
+from eqsat_layout.soundness.rules.schema import LONG, normalized
 
 Told = Mapping[Any, Any]
 """Attributes by the variables of a rule."""
@@ -47,8 +48,8 @@ _COMPUTED: Mapping[str, Callable[[Any, Any], Any]] = {
     "min": min,
     "max": max,
 }
-_LARGEST = 64
-"""Numbers beyond that are no axes or extents of a small tensor."""
+_BOUNDING = ("min", "max", "%")
+_BOUNDING_TEXT = ("min(", "max(", "%", "//")
 
 
 class _UnknownError(Exception):
@@ -67,13 +68,13 @@ class Promise:
         """Those that its guards speak of, and those next to them."""
 
     def _beside(self, rule: Rule) -> Iterator[Any]:
-        spoken = [*_numbers_in(self._guards)]
+        spoken: list[Any] = [*_numbers_in(self._guards), *_bounds_in(rule.actions)]
         for name in _made_in(rule.actions):
             function = getattr(getattr(self._builders.get(name), "__self__", None), "function", None)
             if function is not None:
                 spoken += _constants(function.__code__, function.__globals__)
         for number in spoken:
-            if isinstance(number, int) and abs(number) <= _LARGEST:
+            if isinstance(number, int) and abs(number) <= LONG:
                 yield from (number, number + 1, number - 1)
             elif isinstance(number, float):
                 yield from (number, number / 2, number * 2)
@@ -173,6 +174,16 @@ def _numbers_in(exprs: Iterable[Expr]) -> Iterator[int]:
             yield int(expr)
         elif literal_sort(expr) == "String" and unquoted(expr).lstrip("-").isdigit():
             yield int(unquoted(expr))
+
+
+def _bounds_in(exprs: Iterable[Expr]) -> Iterator[int | float]:
+    """Numbers beside which attributes are worked out in another way: bounds, and what remainders are taken of."""
+    for expr in exprs:
+        if isinstance(expr, tuple):
+            yield from _numbers_in([expr]) if expr[0] in _BOUNDING else _bounds_in(expr)
+        elif literal_sort(expr) == "String" and any(word in expr for word in _BOUNDING_TEXT):
+            for number in re.findall(r"\b\d+(?:\.\d+)?\b", expr):
+                yield float(number) if "." in number else int(number)
 
 
 def _made_in(exprs: Iterable[Expr]) -> Iterator[str]:

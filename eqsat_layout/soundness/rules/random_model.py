@@ -16,13 +16,14 @@ from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.graph.borders import Border
 from eqsat_layout.maps import IndexMap
 from eqsat_layout.soundness.rules.bits import WORLDS, RandomElements, plain_arrays
-from eqsat_layout.soundness.rules.body_searches import searches
+from eqsat_layout.soundness.rules.body_searches import search_of, searches
 from eqsat_layout.soundness.rules.lexicon import Lexicon
 from eqsat_layout.soundness.rules.made_rows import add_made_rows, add_types, made_names
 from eqsat_layout.soundness.rules.model import RuleModel
 from eqsat_layout.soundness.rules.model_coincidences import add_coincidences
 from eqsat_layout.soundness.rules.model_graphs import add_graphs
 from eqsat_layout.soundness.rules.model_rows import add_rows
+from eqsat_layout.soundness.rules.named_together import joined_facts, scopes
 from eqsat_layout.soundness.rules.patterns import Pattern
 from eqsat_layout.soundness.rules.remarks import heads
 from eqsat_layout.soundness.rules.rule_base import RuleBase
@@ -40,6 +41,8 @@ MORE_TRIES = 32
 """The same for rules of which the models are made, if these are few."""
 NARROW_TRIES = 48
 """The same in models of nothing else."""
+TOGETHER_TRIES = 16
+"""The same for names that several facts of a body have in common."""
 FRESH = 0.7
 """How often an operand in these is a tensor of its own."""
 
@@ -52,6 +55,7 @@ def make_model(lexicon: Lexicon, base: RuleBase, seed: int, rules: Iterable[Rule
     _terms(model)
     rules = tuple(rules)
     _patterns(model, rules, MORE_TRIES)
+    _named_together(model, rules)
     _add_facts(model)
     _add_chances(model, rules)
     names = {name for rule in rules for name in made_names(rule)}
@@ -69,6 +73,7 @@ def make_narrow_model(lexicon: Lexicon, base: RuleBase, seed: int, rules: Iterab
         model.draw_leaf(shape, "float32")
     rules = tuple(rules)
     _patterns(model, rules, NARROW_TRIES, fresh=FRESH)
+    _named_together(model, rules)
     _add_facts(model)
     _add_chances(model, rules)
     return model
@@ -154,9 +159,21 @@ def _patterns(model: RuleModel, rules: Iterable[Rule], tries: int, fresh: float 
                 model.bodies.append(pattern.tensors)
 
 
+def _named_together(model: RuleModel, rules: Iterable[Rule]) -> None:
+    """Terms of names that facts of a body have in common, on tensors of which these facts say nothing."""
+    for rule in rules:
+        facts = joined_facts(model.base, rule)
+        for relation in {fact[0]: None for fact in facts}:
+            model.facts.setdefault(relation, {}).update(dict.fromkeys(model.lexicon.rows.get(relation, ())))
+            add_coincidences(model, [relation])
+        rows = {fact[0]: model.rows(fact[0]) for fact in facts}
+        for scope in scopes(facts, rows, TOGETHER_TRIES, model.rng):
+            Pattern(model, search_of(model.base, rule.body), scope, fresh=FRESH).build()
+
+
 def _add_facts(model: RuleModel) -> None:
     for relation, rows in model.lexicon.rows.items():
-        model.facts[relation] = dict.fromkeys(rows)
+        model.facts.setdefault(relation, {}).update(dict.fromkeys(rows))
     if model.lexicon.is_asked:
         add_graphs(model)
     add_rows(model)

@@ -6,14 +6,18 @@ is used; a guard that was never false was not tested; few instances are few.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any
 
-from eqsat_layout.egraph.expressions import Expr, is_variable, show, variables
+from eqsat_layout.egraph.expressions import Expr, is_variable, quoted, show, unquoted, variables
 from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.egraph.rule_grammar import COMPUTED
 from eqsat_layout.soundness.rules.rule_base import RuleBase, without_meaning
 
 _NAMES = ("String", "i64")
+_SHOWN = 3
+"""Values of an attribute that are shown."""
 
 
 def remarks_on(rule: Rule, base: RuleBase, instances: int, wanted: int) -> Iterator[str]:
@@ -56,9 +60,24 @@ def never_held(want: Expr, why: str) -> str:
     return f"{show(want)} is of no use: the memory holds no such tensor in any instance ({why}), and no copy is made"
 
 
-def never_true(guard: Expr) -> str:
-    """What is said of a guard without which a body has matches, and with which it has none."""
-    return f"{show(guard)} is never true in the models"
+def never_true(guard: Expr, rule: Rule, lexicons: Iterable[Mapping[str, Iterable[tuple[Any, ...]]]]) -> str:
+    """What is said of a guard without which a body has matches, and with which it has none.
+
+    ``lexicons``: rows about names. An attribute is said in one way, whatever the program says: the axes of a view are
+    numbers, and none of them is None.
+    """
+    said = f"{show(guard)} is never true in the models"
+    if not isinstance(guard, tuple) or guard[0] != "attr" or len(guard) != 4 or is_variable(guard[2]):
+        return said
+    names = {unquoted(str(f[2])) for f in rule.body if isinstance(f, tuple) and f[:2] == ("is", guard[1])}
+    seen: dict[str, None] = {}
+    for rows in lexicons:
+        keys = {key for key, name in rows.get("is", ()) if name in names}
+        told = (v for k, n, v in rows.get("attr", ()) if k in keys and n == unquoted(str(guard[2])))
+        seen.update(dict.fromkeys(told))
+    few = [quoted(value) for value in islice(seen, _SHOWN)]
+    default = show(("default", *guard[1:3]))
+    return f"{said}, where it is {', '.join(few)}; {default} says that it is as if it were left out" if few else said
 
 
 def _tests(fact: tuple[Expr, ...], base: RuleBase) -> bool:

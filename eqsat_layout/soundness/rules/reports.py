@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 from eqsat_layout.egraph.expressions import Expr
 from eqsat_layout.egraph.rule_forms import Rule
@@ -65,6 +66,28 @@ class FuzzReport:
         """Every rule was checked and none failed, alone or together."""
         trouble = self.unread or self.wrong_answers or self.false_merges or self.crashes or self.gaps
         return not trouble and all(r.is_sound for r in self.rules)
+
+
+def side_by_side(reports: Sequence[FuzzReport]) -> FuzzReport:
+    """The reports on some rules of a file after the other as one."""
+    first = reports[0]
+    return (
+        first
+        if len(reports) == 1
+        else replace(
+            first,
+            rules=[rule for report in reports for rule in report.rules],
+            models=sum(report.models for report in reports),
+            seconds=sum(report.seconds for report in reports),
+            answers=sum(report.answers for report in reports),
+            wrong_answers=[line for report in reports for line in report.wrong_answers],
+            compared=sum(report.compared for report in reports),
+            false_merges=[line for report in reports for line in report.false_merges],
+            crashes=list(dict.fromkeys(line for report in reports for line in report.crashes)),
+            gaps=[gap for gap in first.gaps if all(gap in report.gaps for report in reports)],
+            attributes={name: count for report in reports for name, count in report.attributes.items()},
+        )
+    )
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,8 @@ _EXTENTS = (1, 1, 2, 2, 3, 3, 4, 4, 6)
 LARGEST_RANK = 6
 LARGEST = 64
 """Elements of a tensor of a random shape."""
+LONG = 320
+"""Elements of a tensor with an axis that narrow dtypes can't count."""
 
 _REMEMBERED = 10_000
 """Calls that are kept."""

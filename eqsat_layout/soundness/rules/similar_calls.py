@@ -20,7 +20,7 @@ from eqsat_layout.graph.op_calls import parameters
 from eqsat_layout.soundness.rules.body_searches import is_text
 from eqsat_layout.soundness.rules.fitting_parts import Shape, Type
 from eqsat_layout.soundness.rules.ops import of_other_lengths, of_other_numbers, of_other_ranks, usual_call
-from eqsat_layout.soundness.rules.schema import KEPT, LARGEST, LARGEST_RANK, OpCall, drawn, random_type, takes
+from eqsat_layout.soundness.rules.schema import KEPT, LARGEST, LARGEST_RANK, LONG, OpCall, drawn, random_type, takes
 
 _LIKE_ANOTHER = 0.7
 """How often an op has attributes of another of its name."""
@@ -41,6 +41,8 @@ _DECIDED = 0.3
 """How often an attribute is a number that decides what the rule says."""
 _OTHER_DTYPES = 0.3
 """How often some of these are of other dtypes: values where all were found to be indices."""
+_LONG_ONES = 0.08
+"""How often a first operand has a long axis."""
 _AS_USUAL = 0.3
 """How often an op of whose operands nothing is known takes those that it takes elsewhere."""
 
@@ -136,6 +138,10 @@ class SimilarCalls:
         return {**call.values, name: value}
 
     def _first(self, usual: OpCall | None) -> TensorType:
+        found = self._short(usual)
+        return _lengthened(found, self._rng) if found.shape and self._rng.random() < _LONG_ONES else found
+
+    def _short(self, usual: OpCall | None) -> TensorType:
         rng = self._rng
         if usual is None or not usual.operands:
             if rng.random() < 0.7:
@@ -200,6 +206,12 @@ def _resized(ty: TensorType, numbers: Sequence[Any], rng: random.Random) -> Tens
     extents = [n for n in numbers if isinstance(n, int) and 0 < n <= LARGEST]
     shape[rng.randrange(len(shape))] = rng.choice(extents) if extents and rng.random() < 0.5 else rng.randint(1, 6)
     return TensorType(tuple(shape), ty.dtype) if math.prod(shape) <= LARGEST else ty
+
+
+def _lengthened(ty: TensorType, rng: random.Random) -> TensorType:
+    """The type with one long axis; the others have one element."""
+    long = rng.randrange(len(ty.shape))
+    return TensorType(tuple(LONG if axis == long else 1 for axis in range(len(ty.shape))), ty.dtype)
 
 
 def _rearranged(ty: TensorType, rng: random.Random) -> TensorType:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from eqsat_layout.soundness.rules.bits import THEMES, WORLDS, RandomElements
+from eqsat_layout.soundness.rules.bits import THEMES, WORLDS, RandomElements, specials
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "bool"])
@@ -19,3 +19,13 @@ def test_tensors_of_a_model_share_two_special_numbers_in_some_worlds(dtype: str)
         common = [set.intersection(*(worlds[world] for worlds in bits)) for world in range(WORLDS)]
         counts = [[np.unique(t[w], return_counts=True)[1].max() for t in tensors] for w in range(WORLDS)]
         assert sum(len(found) >= 2 and min(count) > 6 for found, count in zip(common, counts, strict=True)) >= THEMES
+
+
+@pytest.mark.parametrize(
+    ("dtype", "between", "narrow"), [("float64", "float32", "float16"), ("int64", "float64", "float32")]
+)
+def test_what_is_rounded_twice_shows(dtype: str, between: str, narrow: str) -> None:
+    """No number of any world lay so near to the middle of two narrower ones: a cast in between was called idle."""
+    numbers = specials(dtype)
+    with np.errstate(over="ignore", invalid="ignore"):
+        assert (numbers.astype(between).astype(narrow) != numbers.astype(narrow))[~np.isnan(numbers)].any()

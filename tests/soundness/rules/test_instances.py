@@ -105,3 +105,13 @@ def test_models_have_ops_whose_first_operand_is_the_smaller_one() -> None:
     """That what holds of some operand holds of the first was true of all ops: no other operand was larger."""
     types = [[ty.shape for ty in call.operands] for call in plain_calls((2, 2, 2), (2, 2, 3))]
     assert [(2,), (2, 2, 2)] in types
+
+
+def test_some_axes_are_longer_than_narrow_dtypes_count(tmp_path: Path) -> None:
+    """An index of int8 was as good as any: no tensor had more than 64 elements."""
+    (case,) = (case for case in cases_in(CORPUS / "long_axes.egg") if case.name == "narrow index")
+    views = [IndexMap.identity(shape) for shape in SHAPES]
+    sought = sought_by(tmp_path, case.text)
+    found = Instances(sought).draw(SHAPES, views, lambda shape, _: IndexMap.identity(shape), random.Random(0))
+    calls = [call for one in found[case.name] for call in one.values() if isinstance(call, OpCall)]
+    assert max(extent for call in calls for ty in call.operands for extent in ty.shape) > 255

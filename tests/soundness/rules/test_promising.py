@@ -16,6 +16,7 @@ from eqsat_layout.errors import RuleError
 from eqsat_layout.graph.graph import TensorType
 from eqsat_layout.maps import IndexMap
 from eqsat_layout.soundness.rules.body_searches import searches
+from eqsat_layout.soundness.rules.corpus import cases_in
 from eqsat_layout.soundness.rules.instances import Instances
 from eqsat_layout.soundness.rules.promising import Promise
 from eqsat_layout.soundness.rules.rule_base import read_rule_base
@@ -43,6 +44,7 @@ TEXT = """
 """
 
 
+CORPUS = Path(__file__).parents[1] / "bad_rules"
 X = {"x__": TensorType((2, 3, 4), "float32"), "t0": TensorType((2, 3, 4), "float32")}
 
 
@@ -102,3 +104,13 @@ def test_a_list_has_as_many_operands_as_are_known() -> None:
     part = TensorType((2, 3), "float32")
     call = drawn("relax.concat", [part, part, part], random.Random(0), exact=True, kept={"axis": 0})
     assert call.operands == (part, part, part)
+
+
+def test_bounds_of_attributes_that_are_made_are_drawn_beside(tmp_path: Path) -> None:
+    """That a repeat is at most three times was right in all models: no attribute was a larger number."""
+    (case,) = (
+        case for case in cases_in(CORPUS / "worked_out_attributes.egg") if case.name.startswith("repeat at most")
+    )
+    path = tmp_path / "mine.egg"
+    path.write_text(case.text)
+    assert {3, 4} <= set(promise_of(path).numbers)
