@@ -288,14 +288,36 @@ def _with_simple_indices(block: Any) -> Any:
         analyzer.bind(axis.var, axis.dom)
 
     def on_load(load: Any) -> Any:
-        return tirx.BufferLoad(load.source, [analyzer.simplify(index) for index in items_of(load.indices)])
+        return tirx.BufferLoad(load.source, [_simplified(index, analyzer) for index in items_of(load.indices)])
 
     def on_store(store: Any) -> Any:
         return tirx.BufferStore(
-            store.buffer, store.value, [analyzer.simplify(index) for index in items_of(store.indices)]
+            store.buffer, store.value, [_simplified(index, analyzer) for index in items_of(store.indices)]
         )
 
     def on_range(region: Any) -> Any:
-        return tvm.ir.Range.from_min_extent(analyzer.simplify(region.min), region.extent)
+        return tvm.ir.Range.from_min_extent(_simplified(region.min, analyzer), region.extent)
 
     return structural_map(block, (tvm.ir.TensorLoad, on_load), (tirx.BufferStore, on_store), (tvm.ir.Range, on_range))
+
+
+def _simplified(index: Any, analyzer: Any) -> Any:
+    """What TVM makes of an index, and remainders of several axes as differences where the quotient has fewer axes.
+
+    Groups of channels of 57x57 as rows: ``(c * 3249 + y * 57 + x) % 25992`` goes on with ``x`` and ``y`` then.
+    """
+
+    def as_difference(rest: Any) -> Any:
+        quotient = analyzer.simplify(tirx.floordiv(rest.a, rest.b))
+        if len(_variables(quotient)) == len(_variables(rest.a)):
+            return rest
+        return rest.a - quotient * rest.b
+
+    simple = analyzer.simplify(index)
+    if not nodes_of(simple, tirx.FloorMod):
+        return simple
+    return structural_map(simple, (tirx.FloorMod, as_difference))
+
+
+def _variables(expr: Any) -> set[Any]:
+    return set(nodes_of(expr, tirx.Var))

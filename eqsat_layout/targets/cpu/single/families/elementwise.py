@@ -107,7 +107,8 @@ def _overlapping(stage: Stage, machine: CpuMachine, is_dense: bool) -> tuple[int
     if any(access.period(axis.var) for access in accesses for axis in joined):  # strides are those of a block then
         return None
     sizes = [size for size in (width, width // 2) if 1 < size < elements]
-    best = min(sizes, key=lambda size: (-(-elements // size) * size, -size), default=0)
+    passes = {size: -(-elements // size) * machine.passes(size * stage.write.element_bytes) for size in sizes}
+    best = min(sizes, key=lambda size: (passes[size], -size), default=0)
     is_long = elements >= _LONG_RUN and not stage.is_costly
     return None if not best or is_long or -(-elements // best) * best > _OVERLAP * elements else (run, best)
 
