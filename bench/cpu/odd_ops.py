@@ -221,7 +221,19 @@ def _products() -> Iterator[Case]:
     yield "conv3d separable", lambda x, w: F.conv3d(x, w, padding=(1, 0, 0)), [(1, 32, 8, 28, 28), (32, 32, 3, 1, 1)]
 
 
-GROUPS = (_moves, _gathers, _reductions, _windows, _elementwise, _products)
+def _large_images() -> Iterator[Case]:
+    """Rows a power of two apart share few sets of a cache, and what the last level does not hold is read again."""
+    for inputs, outputs, size in ((64, 64, 128), (256, 19, 128), (128, 128, 256), (64, 32, 512)):
+        yield f"large pointwise {inputs} to {outputs}", nn.Conv2d(inputs, outputs, 1), [(1, inputs, size, size)]
+    yield "large conv_transpose 2", nn.ConvTranspose2d(64, 32, 2, 2), [(1, 64, 128, 128)]
+    yield "large conv_transpose 4", nn.ConvTranspose2d(128, 64, 4, 2, 1), [(1, 128, 64, 64)]
+    yield "large frames", nn.Conv3d(64, 64, (7, 1, 1), (2, 1, 1), (3, 0, 0)), [(1, 64, 16, 112, 112)]
+    yield "large group_norm", nn.Sequential(nn.GroupNorm(8, 64), nn.SiLU()), [(1, 64, 57, 57)]
+    heads = (1, 12, 512, 64)
+    yield "large attention", lambda q, k, v: F.scaled_dot_product_attention(q, k, v), [heads, heads, heads]
+
+
+GROUPS = (_moves, _gathers, _reductions, _windows, _elementwise, _products, _large_images)
 
 
 def main() -> None:
