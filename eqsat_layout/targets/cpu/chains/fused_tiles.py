@@ -166,11 +166,12 @@ def _elementwise(sch: Any, block: Any, loops: Sequence[Any] | None, machine: Cpu
 
 def _following_load(sch: Any, stage: Stage, loops: Sequence[Any]) -> Sequence[Any]:
     """The loops of a copy, put in the order in which what it reads lies in memory: the hardware fetches long pieces
-    ahead, while what it stores stays in the cache."""
+    ahead, while what it stores stays in the cache. The last one stays, even beside one that reads the same again."""
     strides = [stage.loads[0].stride(axis.var) for axis in stage.axes] if stage.is_copy else []
     if len(loops) != len(strides) or None in strides or strides[-1] != 1:
         return loops
-    order = sorted(range(len(loops)), key=lambda place: -abs(strides[place] or 0))
+    *outer, last = range(len(loops))
+    order = [*sorted(outer, key=lambda place: -abs(strides[place] or 0)), last]
     loops = [loops[place] for place in order]
     sch.reorder(*loops)
     return loops
