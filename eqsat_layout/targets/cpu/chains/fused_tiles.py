@@ -135,7 +135,9 @@ def _reduction(sch: Any, stage: Stage, out: Any, loops: Sequence[Any] | None, ma
     """Register tiles inside a tile of the last stage."""
     count = len(stage.spatial)
     loops = loops or lookups.get_loops(sch, out)[-count:]
-    local = stage.within([extent_of(sch, loop) for loop in loops])
+    made = [stage_of(sch, block).write.buffer for block in lookups.get_producers(sch, stage.block)]
+    given = [load.buffer for load in stage.loads if not is_one_of(load.buffer, made)]
+    local = stage.within([extent_of(sch, loop) for loop in loops], given)
     tile = register_tile(local, machine)
     if tile is None:
         raise Refused("no vector axis")
