@@ -233,7 +233,7 @@ class ChainModel:
     def _cycles_of(
         self, stage: Stage, extents: Extents, links: Sequence[Link] = (), *, joined: bool = False
     ) -> float | None:
-        """Cycles of one core for so many elements of a stage. ``links``: of a chain's, which makes operands in tiles."""
+        """Cycles of one core for so many elements of a stage. ``links``: what a chain makes is in tiles."""
         apart = [link.access for link in links if link.source is None]
         given = [load.buffer for load in (stage.loads if joined else apart)]
         key = (id(stage), extents, joined, tuple(map(id, given)))
