@@ -45,7 +45,7 @@ class Stage:
     ``size``: loads and calls of an iteration. ``conditions``: those of its ``if_then_else``, and of a
     ``Select`` by indices, not by what was loaded.
     ``matrix``: of two loads, the one whose elements are known. ``is_part``: one of several parts, which read the same
-    operands again.
+    operands again, of which ``given`` are as they lie in memory: others may be tiles of their own.
     """
 
     block: Any
@@ -60,6 +60,7 @@ class Stage:
     conditions: tuple[Any, ...]
     matrix: KnownMatrix | None = None
     is_part: bool = False
+    given: tuple[Any, ...] = ()
 
     @property
     def write(self) -> StageAccess:
@@ -154,11 +155,11 @@ class Stage:
         places, steps = ([axis.var for axis in axes if axis.extent != 1] for axes in (self.spatial, self.reduced))
         return any(load.moves_along_both(*both) for load in self.loads for both in itertools.product(places, steps))
 
-    def within(self, extents: Sequence[int]) -> Stage:
-        """A part of the stage: so many elements of every spatial axis."""
+    def within(self, extents: Sequence[int], given: Sequence[Any] = ()) -> Stage:
+        """A part of the stage: so many elements of every spatial axis. ``given``: operands that are no tiles."""
         sizes = iter(extents)
         axes = tuple(axis if axis.reduce else replace(axis, extent=next(sizes)) for axis in self.axes)
-        return replace(self, axes=axes, is_part=True)
+        return replace(self, axes=axes, is_part=True, given=tuple(given))
 
     def branches_on(self, var: Any) -> bool:
         """A condition inside depends on ``var``."""

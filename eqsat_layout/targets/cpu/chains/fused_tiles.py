@@ -135,7 +135,9 @@ def _reduction(sch: Any, stage: Stage, out: Any, loops: Sequence[Any] | None, ma
     """Register tiles inside a tile of the last stage."""
     count = len(stage.spatial)
     loops = loops or lookups.get_loops(sch, out)[-count:]
-    local = stage.within([extent_of(sch, loop) for loop in loops])
+    made = [stage_of(sch, block).write.buffer for block in lookups.get_producers(sch, stage.block)]
+    given = [load.buffer for load in stage.loads if not is_one_of(load.buffer, made)]
+    local = stage.within([extent_of(sch, loop) for loop in loops], given)
     tile = register_tile(local, machine)
     if tile is None:
         raise Refused("no vector axis")
@@ -166,11 +168,12 @@ def _elementwise(sch: Any, block: Any, loops: Sequence[Any] | None, machine: Cpu
 
 def _following_load(sch: Any, stage: Stage, loops: Sequence[Any]) -> Sequence[Any]:
     """The loops of a copy, put in the order in which what it reads lies in memory: the hardware fetches long pieces
-    ahead, while what it stores stays in the cache."""
+    ahead, while what it stores stays in the cache. The last one stays, even beside one that reads the same again."""
     strides = [stage.loads[0].stride(axis.var) for axis in stage.axes] if stage.is_copy else []
     if len(loops) != len(strides) or None in strides or strides[-1] != 1:
         return loops
-    order = sorted(range(len(loops)), key=lambda place: -abs(strides[place] or 0))
+    *outer, last = range(len(loops))
+    order = [*sorted(outer, key=lambda place: -abs(strides[place] or 0)), last]
     loops = [loops[place] for place in order]
     sch.reorder(*loops)
     return loops

@@ -37,6 +37,7 @@ from eqsat_layout.targets.cpu.model.chain import Chain, chain_of
 from eqsat_layout.targets.cpu.model.chain_model import ChainModel, FusedTiles
 from eqsat_layout.targets.cpu.places.byte_words import in_words
 from eqsat_layout.targets.cpu.schedule import joined_primfunc
+from eqsat_layout.targets.cpu.single.dense_rows import in_dense_rows
 from eqsat_layout.targets.cpu.single.simplify import simplified
 from eqsat_layout.targets.schedules.attempts import isolated, unless_refused
 from eqsat_layout.targets.schedules.fuse_rows import fuse_axes
@@ -239,8 +240,12 @@ class _CallJoiner:
         alone = min(self.model.apart(chain), self._rows_of(sch) if _are_rows(chain.stages) else math.inf)
         split = self._on_matrix_unit(function)
         alone = min(alone, split.plan.nanoseconds) if split else alone
-        tiles = self.model.faster(chain, alone)
-        return _Kernel(chain, tuple(sch.mod["main"].params), tiles.nanoseconds if tiles else alone)
+        dense = in_dense_rows(sch, self.machine)
+        for one in [chain] if dense is sch else [chain, chain_of(stages_of(dense))]:
+            alone = min(alone, self.model.apart(one))
+            tiles = self.model.faster(one, alone)
+            alone = tiles.nanoseconds if tiles else alone
+        return _Kernel(chain, tuple(sch.mod["main"].params), alone)
 
     def _on_matrix_unit(self, function: Any) -> SplitProduct | None:
         words = unless_refused(lambda: in_words(function)) if self.machine.matrix_bytes else None

@@ -19,6 +19,7 @@ from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.chain import (
     Chain,
     Extents,
+    Link,
     bytes_of,
     full_extents,
     is_of_phases,
@@ -155,7 +156,8 @@ class ChainModel:
         if needed is None:
             return None
         sizes = [tuple(int(extent[0]) for extent in extents) for extents in needed]
-        cycles = [self._cycles_of(stage, size) for stage, size in zip(chain.stages, sizes, strict=True)]
+        stages = zip(chain.stages, sizes, chain.links, strict=True)
+        cycles = [self._cycles_of(stage, size, links) for stage, size, links in stages]
         known = [count for count in cycles if count is not None]
         return float(self._total(chain, tiles, needed, sum(known))[0]) if len(known) == len(cycles) else None
 
@@ -228,11 +230,15 @@ class ChainModel:
         size = bytes_of(stage)
         return size if size <= self._machine.last_level_working_set else 2 * size
 
-    def _cycles_of(self, stage: Stage, extents: Extents, *, joined: bool = False) -> float | None:
-        """Cycles of one core for so many elements of a stage, from L1."""
-        key = (id(stage), extents, joined)
+    def _cycles_of(
+        self, stage: Stage, extents: Extents, links: Sequence[Link] = (), *, joined: bool = False
+    ) -> float | None:
+        """Cycles of one core for so many elements of a stage. ``links``: what a chain makes is in tiles."""
+        apart = [link.access for link in links if link.source is None]
+        given = [load.buffer for load in (stage.loads if joined else apart)]
+        key = (id(stage), extents, joined, tuple(map(id, given)))
         if key not in self._cycles:
-            self._cycles[key] = (stage, _cycles(stage, extents, self._machine, joined=joined))
+            self._cycles[key] = (stage, _cycles(stage, extents, given, self._machine, joined=joined))
         return self._cycles[key][1]
 
 
@@ -254,14 +260,16 @@ def _tiles(chain: Chain) -> Iterator[Extents]:
     yield from itertools.islice(itertools.product(*choices), _MOST_TILES)
 
 
-def _cycles(stage: Stage, extents: Extents, machine: CpuMachine, *, joined: bool = False) -> float | None:
-    """Cycles of one core for so many elements of a stage, from L1."""
+def _cycles(
+    stage: Stage, extents: Extents, given: Sequence[Any], machine: CpuMachine, *, joined: bool = False
+) -> float | None:
+    """Cycles of one core for so many elements of a stage, whose operands are in L1, or ``given``: whole tensors."""
     if not stage.is_reduction:
         if is_of_phases(stage):
             is_whole = extents[-1] == stage.axes[-1].extent or not stage.conditions
             return PHASE * math.prod(extents) if is_whole else None
         return _vector_cycles(stage, extents, machine, is_whole=joined)
-    within = stage.within(extents)
+    within = stage.within(extents, given)
     cycles = any_tile_cycles(within, machine) if joined else tile_cycles(within, machine)
     if cycles is not None:
         return cycles * math.prod(extents) * stage.steps

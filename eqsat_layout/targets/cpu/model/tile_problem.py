@@ -14,6 +14,7 @@ from eqsat_layout.targets.cpu.model.cache_sets import overflows_sets
 from eqsat_layout.targets.cpu.model.operand_loads import MetAgain, OperandLoad
 from eqsat_layout.targets.schedules.accesses import StageAccess, StageAxis, depends_on
 from eqsat_layout.targets.schedules.stages import Stage
+from eqsat_layout.tir.structural import is_one_of
 
 _SPARE = 1  # registers for the operand that is not held
 
@@ -60,7 +61,8 @@ def problem_of(stage: Stage, axes: Sequence[StageAxis], machine: CpuMachine) -> 
         is_streamed = is_weights and access.buffer_bytes > machine.l2_working_set // 2
         again = _met_again(access, axes, stage.reduced)
         step = _step(stage, access)
-        is_far = not stage.is_part and overflows_sets(access, stage.reduced, machine)
+        lies_apart = not stage.is_part or is_one_of(access.buffer, stage.given)
+        is_far = lies_apart and overflows_sets(access, stage.reduced, machine)
         loads.append(
             OperandLoad(strides, steps, access.element_bytes, run, total, read, is_streamed, again, step, is_far)
         )

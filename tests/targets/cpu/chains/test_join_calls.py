@@ -456,3 +456,20 @@ def test_long_kernels_spare_no_call():
     """Each has the schedule that it has alone."""
     mod = module_of(gates, (64, 512), (512, 1024), (64, 512))
     assert len(calls_of(join_chains(mod, AVX2))) == 2
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_calls_that_are_faster_with_copies_of_their_rows_stay_apart(cores):
+    """What a kernel takes by itself was thought to be what it takes without these: 7.8 ms in one, 4.1 in two."""
+
+    def pointwise(data, weights):
+        channels, height, width = (int(extent) for extent in data.shape)
+        c = te.reduce_axis((0, channels), "c")
+        shape = (weights.shape[0], height, width)
+        return te.compute(shape, lambda o, y, x: te.sum(data[c, y, x] * weights[o, c], axis=c), name="sums")
+
+    def both(emit, x, first, second):
+        return emit(pointwise, emit(relu, emit(pointwise, x, first)), second)
+
+    mod = module_of(both, (24, 256, 256), (48, 24), (16, 48))
+    assert len(calls_of(join_chains(mod, replace(AVX2, cores=cores)))) == 2
