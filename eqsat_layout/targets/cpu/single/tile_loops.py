@@ -260,7 +260,7 @@ def reduce_side_by_side(sch: Any, block: Any, most: int | None = None) -> None:
 def _groups_of_rows(sch: Any, loops: Sequence[Any], most: int | None) -> tuple[Sequence[Any], Sequence[Any]]:
     """The loops over groups of rows, outside of all others, and those over the rows of one, which are written out."""
     groups, written = [], list(loops)
-    if most is not None:
+    if most is not None and loops:
         longest = max(range(len(loops)), key=lambda number: extent_of(sch, loops[number]))
         outer, few = sch.split(loops[longest], [None, max(divisors(extent_of(sch, loops[longest]), most))])
         groups, written = [*loops[:longest], outer, *loops[longest + 1 :]], [few]
