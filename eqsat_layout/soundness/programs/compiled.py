@@ -40,9 +40,9 @@ def compiled_difference(program: RandomProgram, seed: int) -> str | None:
     """Empty where the results agree; ``None`` where TVM can't build the program, or its kernels give other types than
     Relax says: what is made of these numbers then depends on where they are cast."""
     mod = program.module
-    if not _is_typed_as_written(mod):
-        return None
     try:
+        if not _is_typed_as_written(mod):
+            return None
         stock = [_machine(tvm.compile(mod, tvm.target.Target(build))) for build in _BUILDS]
     except (tvm.error.InternalError, RuntimeError, ValueError, TypeError):
         return None

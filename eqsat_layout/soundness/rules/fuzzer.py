@@ -30,7 +30,7 @@ from eqsat_layout.soundness.rules.promising import Promise
 from eqsat_layout.soundness.rules.questions import Questions
 from eqsat_layout.soundness.rules.random_model import make_model, make_narrow_model
 from eqsat_layout.soundness.rules.remarks import never_false, never_held, never_true, remarks_on
-from eqsat_layout.soundness.rules.reports import Effort, FuzzReport, RuleReport, side_by_side
+from eqsat_layout.soundness.rules.reports import Effort, FuzzReport, RuleReport, in_order, side_by_side
 from eqsat_layout.soundness.rules.rule_base import RuleBase, claims_anything, read_rule_base
 from eqsat_layout.soundness.rules.terms import MeaninglessError
 from eqsat_layout.soundness.rules.vocabulary import FAMILIES, make_vocabulary
@@ -79,14 +79,15 @@ def fuzz_rules(
     base = read_rule_base(paths)
     effort = effort or Effort()
     groups = in_groups([rule for rule in base.rules if only(rule)], effort)
-    reports: list[FuzzReport] = []
+    done: list[FuzzReport] = []
     for number, group in enumerate(groups):
+        waiting = FuzzReport([RuleReport(rule) for later in groups[number + 1 :] for rule in later], seed)
 
-        def group_progress(found: FuzzReport, share: float, number: int = number) -> None:
-            progress(side_by_side([*reports, found]), (number + share) / len(groups))
+        def group_progress(found: FuzzReport, share: float, waiting: FuzzReport = waiting) -> None:
+            progress(side_by_side([*done, found, waiting]), (len(done) + share) / len(groups))
 
-        reports.append(Fuzzer(base, group, seed, host=host).run(effort, group_progress))
-    return side_by_side(reports)
+        done.append(Fuzzer(base, group, seed, host=host).run(effort, group_progress))
+    return side_by_side(done)
 
 
 def in_groups(rules: Sequence[Rule], effort: Effort) -> list[Sequence[Rule]]:
@@ -167,7 +168,7 @@ class Fuzzer:
     def _so_far(self, models: int, seconds: float) -> FuzzReport:
         return replace(
             self._found,
-            rules=sorted([*self.reports, *self._refused], key=lambda r: (r.rule.file, r.rule.line, r.rule.name)),
+            rules=in_order([*self.reports, *self._refused]),
             models=models,
             seconds=seconds,
             crashes=[crash for lexicon in self._lexicons.values() for crash in lexicon.crashes],

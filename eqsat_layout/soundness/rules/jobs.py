@@ -15,7 +15,7 @@ from typing import Any
 
 from eqsat_layout.errors import EqsatError, RuleError
 from eqsat_layout.soundness.rules.fuzzer import Progress, fuzz_rules
-from eqsat_layout.soundness.rules.reports import Effort, FuzzReport, RuleReport
+from eqsat_layout.soundness.rules.reports import Effort, FuzzReport, RuleReport, merged
 from eqsat_layout.soundness.rules.rule_base import read_rule_base
 from eqsat_layout.system.sigint import start_without_sigint
 
@@ -102,26 +102,8 @@ def _collect(workers: Sequence[Any], events: Any, seed: int, progress: Progress)
 
 
 def _merged(reports: Sequence[FuzzReport], seed: int) -> FuzzReport:
-    first = reports[0]
-    rules = [_merged_rule([r.rules[i] for r in reports]) for i in range(len(first.rules))]
-
-    def total(name: str) -> Any:
-        return sum((getattr(r, name) for r in reports[1:]), getattr(first, name))
-
-    return FuzzReport(
-        rules,
-        seed,
-        total("models"),
-        max(r.seconds for r in reports),
-        total("answers"),
-        total("wrong_answers"),
-        total("compared"),
-        total("false_merges"),
-        list(dict.fromkeys(total("crashes"))),
-        first.unread,
-        [gap for gap in first.gaps if all(gap in r.gaps for r in reports)],
-        {name: max(r.attributes.get(name, 0) for r in reports) for r in reports for name in r.attributes},
-    )
+    rules = [_merged_rule(of_one) for of_one in zip(*(report.rules for report in reports), strict=True)]
+    return replace(merged(reports, rules, max(report.seconds for report in reports)), seed=seed)
 
 
 def _merged_rule(reports: Sequence[RuleReport]) -> RuleReport:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from eqsat_layout.egraph.expressions import Expr
@@ -68,25 +68,31 @@ class FuzzReport:
         return not trouble and all(r.is_sound for r in self.rules)
 
 
+def in_order(reports: Iterable[RuleReport]) -> list[RuleReport]:
+    """As the rules stand in their files."""
+    return sorted(reports, key=lambda r: (r.rule.file, r.rule.line, r.rule.name))
+
+
 def side_by_side(reports: Sequence[FuzzReport]) -> FuzzReport:
     """The reports on some rules of a file after the other as one."""
-    first = reports[0]
-    return (
-        first
-        if len(reports) == 1
-        else replace(
-            first,
-            rules=[rule for report in reports for rule in report.rules],
-            models=sum(report.models for report in reports),
-            seconds=sum(report.seconds for report in reports),
-            answers=sum(report.answers for report in reports),
-            wrong_answers=[line for report in reports for line in report.wrong_answers],
-            compared=sum(report.compared for report in reports),
-            false_merges=[line for report in reports for line in report.false_merges],
-            crashes=list(dict.fromkeys(line for report in reports for line in report.crashes)),
-            gaps=[gap for gap in first.gaps if all(gap in report.gaps for report in reports)],
-            attributes={name: count for report in reports for name, count in report.attributes.items()},
-        )
+    rules = in_order(rule for report in reports for rule in report.rules)
+    return merged(reports, rules, sum(report.seconds for report in reports))
+
+
+def merged(reports: Sequence[FuzzReport], rules: list[RuleReport], seconds: float) -> FuzzReport:
+    """What several reports say besides what they say of ``rules``, as one."""
+    return replace(
+        reports[0],
+        rules=rules,
+        models=sum(report.models for report in reports),
+        seconds=seconds,
+        answers=sum(report.answers for report in reports),
+        wrong_answers=[line for report in reports for line in report.wrong_answers],
+        compared=sum(report.compared for report in reports),
+        false_merges=[line for report in reports for line in report.false_merges],
+        crashes=list(dict.fromkeys(line for report in reports for line in report.crashes)),
+        gaps=[gap for gap in reports[0].gaps if all(gap in report.gaps for report in reports)],
+        attributes={name: max(r.attributes.get(name, 0) for r in reports) for r in reports for name in r.attributes},
     )
 
 

@@ -24,9 +24,27 @@ from eqsat_layout.soundness.rules.bits import canonical, holds, same_bits
 from eqsat_layout.soundness.rules.runners import RunnableOp
 from eqsat_layout.soundness.rules.stored import Array, StoredBytes, lay
 
+Type = tuple[tuple[Any, ...], Any]
+"""A shape and an element type."""
+
 
 class IllTypedError(Exception):
     """A term that means nothing: an op on operands that it does not take, a name that stands for nothing."""
+
+
+class OtherOperandsError(IllTypedError):
+    """An op on operands of other types. What holds of all operands is tried on these too, so that words are put
+    together only where they are read."""
+
+    def __init__(self, op: str, expected: Sequence[Type], given: Sequence[Type]):
+        super().__init__(op, expected, given)
+        self._op, self._expected, self._given = op, expected, given
+
+    def __str__(self) -> str:
+        return (
+            f"{self._op} does not take these operands: it is an op on {_types(self._expected)}, "
+            f"they are {_types(self._given)}; (Make k ..) makes one for others"
+        )
 
 
 class NotMadeError(IllTypedError):
@@ -176,11 +194,7 @@ class Values:
         arrays = [self.array(x) for x in operands]
         expected = [(t.shape, np.dtype(t.dtype)) for t in signature.operands if t is not None]
         if [(a.shape[1:], a.dtype) for a in arrays] != expected:
-            taken, given = _types(expected), _types((a.shape[1:], a.dtype) for a in arrays)
-            raise IllTypedError(
-                f"{signature.name} does not take these operands: it is an op on {taken}, they are {given}; "
-                "(Make k ..) makes one for others"
-            )
+            raise OtherOperandsError(signature.name, expected, [(a.shape[1:], a.dtype) for a in arrays])
         try:
             results = run_op(signature, arrays, self.interpreters)
         except InterpreterError as error:  # an index that is out of bounds
@@ -338,5 +352,5 @@ def pick(operands: Sequence[Any], index: int) -> Any:
     return operands[index]
 
 
-def _types(types: Iterable[tuple[tuple[Any, ...], Any]]) -> str:
+def _types(types: Iterable[Type]) -> str:
     return "(" + ", ".join(f"{shape} {dtype}" for shape, dtype in types) + ")"

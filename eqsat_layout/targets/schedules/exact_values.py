@@ -47,6 +47,9 @@ _BINARY: Final[Mapping[Any, Callable[[Any, Any], Any]]] = {
     tirx.GE: operator.ge,
     tirx.And: operator.and_,
     tirx.Or: operator.or_,
+    tirx.BitwiseAnd: operator.and_,
+    tirx.BitwiseOr: operator.or_,
+    tirx.BitwiseXor: operator.xor,
 }
 
 _UNEQUAL: Final = (operator.ne, lambda a, b: (a < b) | (a > b))
@@ -63,8 +66,11 @@ _WITH_ZEROS: Final = ("float16", "float32", "float64")
 def survives_simplification(value: Any) -> bool:
     """Whether the simplified ``value`` is the same for NaN, infinities, signed zeros, and integers near their ends.
 
-    A difference is looked for with samples, so a "yes" is for what they show.
+    A difference is looked for with samples, so a "yes" is for what they show. What calls are given is simplified by
+    itself.
     """
+    if not all(map(survives_simplification, _given(value))):
+        return False
     expression = _over_variables(value)
     try:
         simplified = tvm.sym.Analyzer().simplify(expression)
@@ -145,8 +151,24 @@ def _divides_what_wraps(value: Any) -> bool:
     )
 
 
+def _given(node: Any) -> list[Any]:
+    """What calls that are not looked into are given, but for those inside of these."""
+    if not nodes_of(node, tvm.ir.TensorLoad):
+        return []
+    parts = _parts(node)
+    if parts is None:
+        return [arg for arg in _arguments(node) if nodes_of(arg, tvm.ir.TensorLoad)]
+    return [one for part in parts for one in _given(part)]
+
+
+def _arguments(node: Any) -> tuple[Any, ...]:
+    return tuple(node.args) if isinstance(node, tvm.ir.Call) else ()
+
+
 def _hidden_value(node: Any) -> Any:
     parts = _parts(node)
+    if parts is None and _arguments(node) and nodes_of(node, tvm.ir.TensorLoad):
+        return tvm.ir.Call(node.op, [_hidden_value(part) for part in node.args], node.attrs, ret_ty=node.ty)
     if parts is None or not nodes_of(node, tvm.ir.TensorLoad):
         return node
     done = [_hidden_value(part) for part in parts]

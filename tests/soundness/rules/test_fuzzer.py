@@ -12,8 +12,9 @@ from effort import tries
 from eqsat_layout.egraph.rules import rule_files
 from eqsat_layout.errors import RuleError
 from eqsat_layout.soundness import assert_rules_sound
+from eqsat_layout.soundness.rules import fuzzer
 from eqsat_layout.soundness.rules.counterexample import elements, first_difference
-from eqsat_layout.soundness.rules.fuzzer import AT_MOST, FEW_RULES, fuzz_rules, in_groups
+from eqsat_layout.soundness.rules.fuzzer import AT_MOST, FEW_RULES, Fuzzer, Progress, fuzz_rules, in_groups
 from eqsat_layout.soundness.rules.jobs import fuzz_in_processes
 from eqsat_layout.soundness.rules.known_ops import imports, unusable
 from eqsat_layout.soundness.rules.mutation import judge, mutants_of
@@ -258,6 +259,28 @@ def test_rules_among_many_are_looked_for_as_those_among_few() -> None:
     assert len(groups) > 1
     assert all(len(group) <= FEW_RULES for group in groups)
     assert in_groups(rules, Effort()) == [rules]
+
+
+def test_progress_tells_of_all_rules_whatever_group_is_at_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes that were in different groups told of different numbers of rules: merging them was an IndexError."""
+    rule = '(rule ((= y (Op k (Arg x (End)))) (is k "relax.abs")) ((live y)) :ruleset logical :name "{}")'
+    path = written(tmp_path, "\n".join(map(rule.format, "abc")))
+    told: list[tuple[str, ...]] = []
+
+    def begun(self: Fuzzer, effort: Effort, progress: Progress) -> FuzzReport:
+        found = FuzzReport(self.reports, 0)
+        progress(found, 0.5)
+        return found
+
+    monkeypatch.setattr(fuzzer, "FEW_RULES", 1)
+    monkeypatch.setattr(Fuzzer, "run", begun)
+    fuzz_rules(
+        [*rule_files(), path],
+        Effort(at_most=1),
+        only=lambda rule: rule.file == str(path),
+        progress=lambda found, share: told.append(tuple(r.rule.name for r in found.rules)),
+    )
+    assert told == [("a", "b", "c")] * 3
 
 
 def test_a_difference_behind_the_elements_that_are_shown_is_told() -> None:

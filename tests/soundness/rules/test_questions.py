@@ -69,7 +69,7 @@ def test_ops_of_one_constant_are_folded_beside_each_other() -> None:
     """A rule that took ops for equal that agree on some constants was not caught: of forty ops seven were folded."""
     _, lexicon = filled(FAMILIES[0])
     operands = Counter(hs for _, hs, _ in lexicon.rows["fold-op"])
-    assert max(operands.values()) > 8
+    assert sum(count for count in operands.values() if count > 2) > 20
 
 
 @pytest.mark.parametrize("shape", FAMILIES[:2])
