@@ -162,7 +162,9 @@ def _given(node: Any) -> list[Any]:
 
 
 def _arguments(node: Any) -> tuple[Any, ...]:
-    return tuple(node.args) if isinstance(node, tvm.ir.Call) else ()
+    """None of a call that is given places in memory: it is no function of values."""
+    args = tuple(node.args) if isinstance(node, tvm.ir.Call) else ()
+    return args if all(isinstance(arg.ty, tvm.ir.PrimType) for arg in args) else ()
 
 
 def _hidden_value(node: Any) -> Any:
