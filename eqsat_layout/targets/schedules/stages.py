@@ -193,6 +193,18 @@ def layout_of_steps(stage: Stage, moved: Callable[..., list[Any]]) -> Any:
     return tirx.IndexMap.from_func(moved, len(stage.axes), index_dtype=str(stage.axes[0].var.ty.dtype))
 
 
+def cached_write(sch: Any, block: Any, scope: str) -> Any:
+    """The block that copies what ``block`` now makes in ``scope`` to where it was.
+
+    Refused where a block reads that at several places: TVM expects one region of a buffer (an internal error).
+    """
+    made = lookups.get(sch, block).writes[0].source
+    for reader in lookups.get_consumers(sch, block):
+        if sum(region.source.same_as(made) for region in lookups.get(sch, reader).reads) > 1:
+            raise Refused(f"{made.name} is read at several places by one stage")
+    return sch.cache_write(block, 0, scope)
+
+
 def stages_of(sch: Any) -> list[Stage]:
     """The stages of ``main`` in order."""
     return [stage_of(sch, block) for block in lookups.get_child_blocks(sch, lookups.get_sblock(sch, ROOT))]

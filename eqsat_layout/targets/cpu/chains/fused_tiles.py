@@ -23,7 +23,7 @@ from eqsat_layout.targets.cpu.single.pads import breaks_vectors, fill_and_copy
 from eqsat_layout.targets.cpu.single.tile_loops import extent_of, in_order_of_results, reduce_in_tile, split_tiles
 from eqsat_layout.targets.schedules import lookups
 from eqsat_layout.targets.schedules.epilogues import epilogue_of, is_in_place
-from eqsat_layout.targets.schedules.stages import Stage, stage_of, stages_of
+from eqsat_layout.targets.schedules.stages import Stage, cached_write, stage_of, stages_of
 from eqsat_layout.tir.structural import is_one_of
 
 
@@ -93,7 +93,7 @@ def _passes(sch: Any, tile: Sequence[int], machine: CpuMachine) -> list[_Pass]:
             taken.append(epilogue.block)
             out = epilogue.block
         else:
-            out = sch.cache_write(stage.block, 0, "global")
+            out = cached_write(sch, stage.block, "global")
         sch.set_scope(stage.block, 0, "local")
         if pieces is not None:
             sch.set_scope(pieces, 0, "local")

@@ -29,7 +29,7 @@ from eqsat_layout.targets.schedules.accesses import StageAxis, as_int, depends_o
 from eqsat_layout.targets.schedules.attempts import unless_refused
 from eqsat_layout.targets.schedules.conditions import change_of
 from eqsat_layout.targets.schedules.epilogues import epilogue_of, is_in_place
-from eqsat_layout.targets.schedules.stages import Stage, stage_of, stages_of
+from eqsat_layout.targets.schedules.stages import Stage, cached_write, stage_of, stages_of
 from eqsat_layout.tir.intrinsics import conjuncts
 
 _JOINS = 2  # one of the vector axis, and one of others
@@ -116,7 +116,7 @@ def _with_joined_axes(sch: Any, stage: Stage, tile: JoinedTile) -> Any:
         epilogue = epilogue_of(sch, stage)
         if epilogue is None:
             trial = sch.copy()
-            epilogue = stage_of(trial, trial.cache_write(stage.block, 0, "global"))
+            epilogue = stage_of(trial, cached_write(trial, stage.block, "global"))
             own = stage_of(trial, stage.block)
         if not is_in_place(own, epilogue) or (_overlaps(own, tile) and lookups.get_consumers(trial, epilogue.block)):
             return None  # what is written twice, TVM takes for no stage that others may read

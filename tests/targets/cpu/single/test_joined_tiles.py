@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tvm
-from targets.machines import HALVES
+from targets.machines import AVX2, AVX512, HALVES
 from tvm import te, topi
 
 from eqsat_layout.targets.cpu.build import build_scheduled
@@ -65,3 +65,14 @@ def test_depthwise_rows_in_tiles_that_overlap(size: tuple[int, int], window: int
     views = np.lib.stride_tricks.sliding_window_view(wide, (window, window), (1, 2))[:, ::stride, ::stride]
     wanted = np.maximum(np.einsum("nhwcyx,yxc->nhwc", views, arrays[1]), 0)
     np.testing.assert_array_equal(tensors[-1].numpy(), wanted)
+
+
+def test_products_that_a_stage_reads_at_several_places_have_a_schedule() -> None:
+    """Gates of an LSTM of 33 numbers, each a part of one row: TVM ended in an internal error (AVX2)."""
+    state, weights = te.placeholder((5, 33), name="state"), te.placeholder((33, 66), name="weights")
+    k = te.reduce_axis((0, 33), name="k")
+    products = te.compute((5, 66), lambda b, j: te.sum(state[b, k] * weights[k, j], k), name="products")
+    gated = te.compute((5, 33), lambda b, j: te.exp(products[b, j]) * products[b, j + 33], name="gated")
+    func = te.create_prim_func([state, weights, gated], index_dtype_override="int64")
+    for machine in (AVX2, AVX512):
+        assert "T.vectorized" in schedule_primfunc(func, machine).script()

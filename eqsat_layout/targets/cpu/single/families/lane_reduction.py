@@ -21,7 +21,7 @@ from eqsat_layout.targets.cpu.single.tile_loops import (
     reduce_side_by_side,
     refuse_partial_results,
 )
-from eqsat_layout.targets.schedules.stages import Stage, divisors
+from eqsat_layout.targets.schedules.stages import Stage, cached_write, divisors
 
 
 def _in_lanes(sch: Any, stage: Stage, epilogue: Stage | None, machine: CpuMachine) -> None:
@@ -62,7 +62,7 @@ def _side_by_side(sch: Any, stage: Stage, epilogue: Stage | None, machine: CpuMa
         left //= sizes[0]
     if left == machine.sums_in_flight:
         raise Refused("no results side by side")
-    out = sch.cache_write(stage.block, 0, "local")
+    out = cached_write(sch, stage.block, "local")
     pairs = [sch.split(loop, [None, size]) for loop, size in zip(sch.get_loops(out), sizes, strict=True)]
     outer, inner = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     sch.reorder(*outer, *inner)

@@ -28,7 +28,7 @@ from eqsat_layout.targets.cpu.single.tile_loops import (
     tile_reduction,
 )
 from eqsat_layout.targets.schedules.epilogues import is_in_place, is_relaid
-from eqsat_layout.targets.schedules.stages import Stage
+from eqsat_layout.targets.schedules.stages import Stage, cached_write
 
 _FEW_REGISTERS: Final = 16
 
@@ -56,7 +56,7 @@ def _in_tiles(sch: Any, stage: Stage, epilogue: Stage | None, machine: CpuMachin
     if tile is None:
         raise Refused("no vector axis")
     if epilogue is None:
-        out = sch.cache_write(stage.block, 0, "local")
+        out = cached_write(sch, stage.block, "local")
     else:
         sch.set_scope(stage.block, 0, "local")
         out = epilogue.block
