@@ -14,7 +14,7 @@ from typing import Any
 from tvm import tirx
 
 from eqsat_layout.errors import Refused
-from eqsat_layout.targets.schedules.accesses import as_int, depends_on
+from eqsat_layout.targets.schedules.accesses import as_int, depends_on, variables_of
 from eqsat_layout.targets.schedules.rebuild import CutAxis, schedule_over
 from eqsat_layout.tir.blocks import (
     accesses_of,
@@ -25,7 +25,7 @@ from eqsat_layout.tir.blocks import (
     storing_block,
     with_accesses,
 )
-from eqsat_layout.tir.structural import is_one_of, nodes_of, substitute
+from eqsat_layout.tir.structural import is_one_of, substitute
 
 _LEAST_OR_MOST = (tirx.Max, tirx.Min)  # of elements, some of which are taken twice
 
@@ -175,16 +175,12 @@ def _once(update: Any, init: Any, cut: CutAxis) -> Any:
     if kind in _LEAST_OR_MOST:
         return update
     more = value.b
-    if kind is tirx.Add and isinstance(more, tirx.Mul) and _variables(more.a) != _variables(more.b):
+    if kind is tirx.Add and isinstance(more, tirx.Mul) and variables_of(more.a) != variables_of(more.b):
         # a step of a product is left out as a whole
         more = tirx.Mul(tirx.if_then_else(is_new, more.a, tirx.const(0, more.ty.dtype)), more.b)
     else:
         more = tirx.Select(is_new, more, init.value)
     return tirx.BufferStore(update.buffer, kind(value.a, more), update.indices)
-
-
-def _variables(expr: Any) -> set[Any]:
-    return set(nodes_of(expr, tirx.Var))
 
 
 def _extent_of(block: Any, var: Any) -> int:

@@ -17,7 +17,7 @@ from tvm import tirx
 from eqsat_layout.targets.schedules import lookups
 from eqsat_layout.targets.schedules.accesses import StageAccess, StageAxis, as_int
 from eqsat_layout.targets.schedules.attempts import tried
-from eqsat_layout.targets.schedules.stages import ROOT, Stage, new_schedule, stage_of, stages_of
+from eqsat_layout.targets.schedules.stages import ROOT, Stage, cached_write, new_schedule, stage_of, stages_of
 from eqsat_layout.tir.structural import is_one_of, substitute
 from eqsat_layout.tir.whole_reads import takes_all
 
@@ -78,7 +78,7 @@ def with_epilogue(sch: Any, number: int, change: Callable[[Any], None]) -> tuple
 
     def changed(trial: Any) -> None:
         if epilogue is None:
-            trial.cache_write(stage.block, 0, "global")
+            cached_write(trial, stage.block, "global")
         change(trial)
 
     trial = tried(sch, changed)

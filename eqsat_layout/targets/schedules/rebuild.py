@@ -39,17 +39,18 @@ class CutAxis:
     @staticmethod
     def of(extent: int, count: int, size: int, dtype: str, kind: int = tirx.IterVar.DataPar) -> CutAxis:
         """``count`` tiles of ``size`` elements."""
-
-        def axis(name: str, extent: int) -> Any:
-            domain = tvm.ir.Range(tirx.IntImm(dtype, 0), tirx.IntImm(dtype, extent))
-            return tirx.IterVar(domain, Var(name, dtype), kind)
-
-        number, place = axis("t", count), axis("r", size)
+        number, place = counting_axis("t", count, dtype, kind), counting_axis("r", size, dtype, kind)
         start = number.var * size
         unit = math.gcd(size, extent - size)  # a factor in sight: blocks of operands that it divides are not torn
         steps = tirx.min(number.var * (size // unit), tirx.IntImm(dtype, (extent - size) // unit))
         first = steps * unit if extent < count * size else start
         return CutAxis(number, place, start, first)
+
+
+def counting_axis(name: str, extent: int, dtype: str, kind: int = tirx.IterVar.DataPar) -> Any:
+    """An axis of a block, which counts from zero."""
+    domain = tvm.ir.Range(tirx.IntImm(dtype, 0), tirx.IntImm(dtype, extent))
+    return tirx.IterVar(domain, Var(name, dtype), kind)
 
 
 def schedule_over(func: Any, statements: Sequence[Any], allocated: Sequence[Any]) -> Any:

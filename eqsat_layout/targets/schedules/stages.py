@@ -19,7 +19,15 @@ from tvm import s_tir, tirx
 from eqsat_layout.errors import Refused
 from eqsat_layout.passes.matrix_literals import Elements, literals_of
 from eqsat_layout.targets.schedules import lookups
-from eqsat_layout.targets.schedules.accesses import StageAccess, StageAxis, as_int, depends_on, moved_by
+from eqsat_layout.targets.schedules.accesses import (
+    StageAccess,
+    StageAxis,
+    analyzer_over,
+    as_int,
+    depends_on,
+    moved_by,
+    variables_of,
+)
 from eqsat_layout.targets.schedules.block_facts import facts_of, is_one_to_one
 from eqsat_layout.targets.schedules.conditions import change_of
 from eqsat_layout.tir.structural import changed_block, items_of, nodes_of, structural_map
@@ -109,10 +117,7 @@ class Stage:
             return False
         if self.loads[0].buffer_bytes != self.write.buffer_bytes:
             return False
-        analyzer = tvm.sym.Analyzer()
-        for axis in self.axes:
-            analyzer.bind(axis.var, tvm.ir.Range(0, axis.extent))
-        return bool(analyzer.can_prove_equal(self.loads[0].place, self.write.place))
+        return bool(analyzer_over(self.axes).can_prove_equal(self.loads[0].place, self.write.place))
 
     @cached_property
     def domain(self) -> int:
@@ -322,7 +327,7 @@ def _simplified(index: Any, analyzer: Any) -> Any:
 
     def as_difference(rest: Any) -> Any:
         quotient = analyzer.simplify(tirx.floordiv(rest.a, rest.b))
-        if len(_variables(quotient)) == len(_variables(rest.a)):
+        if len(variables_of(quotient)) == len(variables_of(rest.a)):
             return rest
         return rest.a - quotient * rest.b
 
@@ -330,7 +335,3 @@ def _simplified(index: Any, analyzer: Any) -> Any:
     if not nodes_of(simple, tirx.FloorMod):
         return simple
     return structural_map(simple, (tirx.FloorMod, as_difference))
-
-
-def _variables(expr: Any) -> set[Any]:
-    return set(nodes_of(expr, tirx.Var))

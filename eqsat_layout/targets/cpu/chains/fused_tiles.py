@@ -104,8 +104,13 @@ def _passes(sch: Any, tile: Sequence[int], machine: CpuMachine) -> list[_Pass]:
 def _reads_rows(sch: Any, stage: Stage) -> bool:
     """A product along rows that a stage before it makes."""
     along = stage.reduced[-1].var
-    made = [stage_of(sch, block).write.buffer for block in lookups.get_producers(sch, stage.block)]
+    made = _made_before(sch, stage)
     return any(is_one_of(load.buffer, made) and load.stride(along) == 1 for load in stage.loads)
+
+
+def _made_before(sch: Any, stage: Stage) -> list[Any]:
+    """What stages before it make of its operands."""
+    return [stage_of(sch, block).write.buffer for block in lookups.get_producers(sch, stage.block)]
 
 
 def _rows(sch: Any, stage: Stage, machine: CpuMachine) -> list[RowBlock]:
@@ -135,7 +140,7 @@ def _reduction(sch: Any, stage: Stage, out: Any, loops: Sequence[Any] | None, ma
     """Register tiles inside a tile of the last stage."""
     count = len(stage.spatial)
     loops = loops or lookups.get_loops(sch, out)[-count:]
-    made = [stage_of(sch, block).write.buffer for block in lookups.get_producers(sch, stage.block)]
+    made = _made_before(sch, stage)
     given = [load.buffer for load in stage.loads if not is_one_of(load.buffer, made)]
     local = stage.within([extent_of(sch, loop) for loop in loops], given)
     tile = register_tile(local, machine)

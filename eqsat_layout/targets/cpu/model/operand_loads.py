@@ -42,7 +42,8 @@ class OperandLoad:
     ``run``: elements along the last axis before memory goes on elsewhere. ``total``: bytes that all tiles read.
     ``readings``: for how many elements of the result each is read, if these are a product's weights; else 0.
     ``is_streamed``: they come from memory. ``met_again``: what other steps along the last axis of a window read again.
-    ``step``: elements from one step to the next. ``is_far``: what a tile reads is not in L2 when the next one does.
+    ``step``: elements from one step to the next. ``overflows_sets``: what a tile
+    reads is not in L2 when the next one does.
     """
 
     strides: tuple[int | None, ...]
@@ -54,7 +55,7 @@ class OperandLoad:
     is_streamed: bool = False
     met_again: MetAgain | None = None
     step: int = 0
-    is_far: bool = False
+    overflows_sets: bool = False
 
     def moves(self, axis: int) -> bool:
         """The load's address depends on the axis."""
@@ -120,7 +121,7 @@ class OperandLoad:
 
     def awaited(self, tiles: Tiles, machine: CpuMachine) -> Any:
         """Cycles a step that lines are waited for which are not in L2."""
-        if not self.is_far:
+        if not self.overflows_sets:
             return np.zeros(tiles.lanes.shape)
         size = tiles.lanes * self.element_bytes if self.strides[tiles.vector] else self.element_bytes
         along = math.prod(n for n, stride in zip(tiles.sizes, self.strides, strict=True) if stride == 1)

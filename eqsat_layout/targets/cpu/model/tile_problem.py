@@ -62,9 +62,9 @@ def problem_of(stage: Stage, axes: Sequence[StageAxis], machine: CpuMachine) -> 
         again = _met_again(access, axes, stage.reduced)
         step = _step(stage, access)
         lies_apart = not stage.is_part or is_one_of(access.buffer, stage.given)
-        is_far = lies_apart and overflows_sets(access, stage.reduced, machine)
+        overflows = lies_apart and overflows_sets(access, stage.reduced, machine)
         loads.append(
-            OperandLoad(strides, steps, access.element_bytes, run, total, read, is_streamed, again, step, is_far)
+            OperandLoad(strides, steps, access.element_bytes, run, total, read, is_streamed, again, step, overflows)
         )
     width = machine.lanes(stage.write.element_bytes)
     blocks = tuple(period for period in periods if period)

@@ -12,16 +12,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-import tvm
 from tvm import tirx
 
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.cache_sets import overflows_sets
 from eqsat_layout.targets.cpu.model.register_tiles import any_tile_cycles
-from eqsat_layout.targets.schedules.accesses import StageAccess, StageAxis, depends_on
+from eqsat_layout.targets.schedules.accesses import StageAccess, StageAxis, analyzer_over, depends_on
 from eqsat_layout.targets.schedules.attempts import unless_refused
-from eqsat_layout.targets.schedules.rebuild import schedule_over
+from eqsat_layout.targets.schedules.rebuild import counting_axis, schedule_over
 from eqsat_layout.targets.schedules.stages import Stage, stage_of, stages_of
 from eqsat_layout.tir.blocks import block_of, statements_of, store_of, storing_block, with_accesses
 
@@ -115,9 +114,7 @@ def _copied(sch: Any, stage: Stage, found: _Places) -> Any:
     dtype = str(data.ty.shape[0].ty.dtype)
     sizes = [tirx.IntImm(dtype, size) for size in found.shape]
     copy = tirx.decl_buffer(sizes, data.ty.dtype, f"{data.name}_dense", layout=None)
-    analyzer = tvm.sym.Analyzer()
-    for axis in stage.axes:
-        analyzer.bind(axis.var, tvm.ir.Range(0, axis.extent))
+    analyzer = analyzer_over(stage.axes)
 
     def place(buffer: Any, indices: list[Any]) -> tuple[Any, list[Any]]:
         if not buffer.same_as(data):
@@ -137,14 +134,7 @@ def _copied(sch: Any, stage: Stage, found: _Places) -> Any:
 
 
 def _copying(copy: Any, found: _Places, dtype: str, name: str) -> Any:
-    axes = [
-        tirx.IterVar(
-            tvm.ir.Range(tirx.IntImm(dtype, 0), tirx.IntImm(dtype, size)),
-            tvm.ir.Var(f"v{number}", dtype),
-            tirx.IterVar.DataPar,
-        )
-        for number, size in enumerate(found.shape)
-    ]
+    axes = [counting_axis(f"v{number}", size, dtype) for number, size in enumerate(found.shape)]
     places = [axis.var for axis in axes]
     element = tirx.BufferLoad(found.data, found.of_data(places))
     return storing_block(axes, name, tirx.BufferStore(copy, element, places))

@@ -23,10 +23,10 @@ from eqsat_layout.targets.cpu.model.register_tiles import any_tile_cycles, lane_
 from eqsat_layout.targets.cpu.single.order_axes import order_axes
 from eqsat_layout.targets.cpu.single.rows_first import OF_ROWS, rows_first
 from eqsat_layout.targets.schedules import lookups
-from eqsat_layout.targets.schedules.accesses import StageAccess, as_int, depends_on
+from eqsat_layout.targets.schedules.accesses import StageAccess, analyzer_over, as_int, depends_on
 from eqsat_layout.targets.schedules.attempts import unless_refused
 from eqsat_layout.targets.schedules.epilogues import is_parameter
-from eqsat_layout.targets.schedules.rebuild import schedule_over
+from eqsat_layout.targets.schedules.rebuild import counting_axis, schedule_over
 from eqsat_layout.targets.schedules.stages import Stage, stage_of, stages_of
 from eqsat_layout.tir.blocks import block_of, statements_of, store_of, storing_block, with_accesses
 from eqsat_layout.tir.structural import substitute
@@ -103,20 +103,12 @@ def _strided(stage: Stage) -> _Strided:
 
 def _only_phase(stage: Stage, loads: list[StageAccess], var: Any, stride: int) -> int | None:
     """The place in its turn of all elements that are read, where that is the same; else ``None``."""
-    analyzer = _analyzer(stage.axes)
+    analyzer = analyzer_over(stage.axes)
     zero = tirx.const(0, str(var.ty.dtype))
     rests = {
         as_int(analyzer.simplify(tirx.floormod(substitute(own.indices[-1], {var: zero}), stride))) for own in loads
     }
     return rests.pop() if len(rests) == 1 else None
-
-
-def _analyzer(axes: Any) -> Any:
-    analyzer = tvm.sym.Analyzer()
-    for axis in axes:
-        if axis.extent is not None:
-            analyzer.bind(axis.var, tvm.ir.Range(0, axis.extent))
-    return analyzer
 
 
 class _Phases:
@@ -178,7 +170,7 @@ class _Phases:
         return self._over_phases(axes, name, lambda at: tirx.BufferLoad(self._found.data, [*places, at]))
 
     def _over_phases(self, outer: Any, name: str, value: Any) -> Any:
-        phase, place = (self._axis(*own) for own in (("p", self._phases), ("q", self._each)))
+        phase, place = (counting_axis(*own, self._dtype) for own in (("p", self._phases), ("q", self._each)))
         first = phase.var if self._found.rest is None else tirx.IntImm(self._dtype, self._found.rest)
         at = place.var * self._found.stride + first
         element = value(at)
@@ -188,12 +180,8 @@ class _Phases:
         store = tirx.BufferStore(self._copy, element, [*(axis.var for axis in outer), phase.var, place.var])
         return storing_block([*outer, phase, place], name, store)
 
-    def _axis(self, name: str, extent: int) -> Any:
-        domain = tvm.ir.Range(tirx.IntImm(self._dtype, 0), tirx.IntImm(self._dtype, extent))
-        return tirx.IterVar(domain, tvm.ir.Var(name, self._dtype), tirx.IterVar.DataPar)
-
     def _reading(self, block: Any) -> Any:
-        analyzer = _analyzer(self._found.stage.axes)
+        analyzer = analyzer_over(self._found.stage.axes)
 
         def place(buffer: Any, indices: list[Any]) -> tuple[Any, list[Any]]:
             if not buffer.same_as(self._found.data):
