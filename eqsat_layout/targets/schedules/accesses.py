@@ -6,7 +6,7 @@ In: the indices of loads and stores. Out: strides, periods of blocked layouts, a
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -123,15 +123,6 @@ def depends_on(expr: Any, var: Any) -> bool:
 def variables_of(expr: Any) -> set[Any]:
     """The variables that an expression depends on, or seems to."""
     return set(nodes_of(expr, tirx.Var))
-
-
-def analyzer_over(axes: Iterable[StageAxis]) -> Any:
-    """An analyzer that knows the extents of these axes, as far as they are known."""
-    analyzer = tvm.sym.Analyzer()
-    for axis in axes:
-        if axis.extent is not None:
-            analyzer.bind(axis.var, tvm.ir.Range(0, axis.extent))
-    return analyzer
 
 
 def moved_by(index: Any) -> list[Any]:

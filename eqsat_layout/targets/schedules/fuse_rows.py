@@ -9,7 +9,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import tvm
 from tvm import tirx
 
 from eqsat_layout.targets.schedules import lookups
@@ -24,6 +23,7 @@ from eqsat_layout.targets.schedules.stages import (
     stage_of,
     stages_of,
 )
+from eqsat_layout.tir.analyzers import analyzer_over
 from eqsat_layout.tir.structural import nodes_of
 
 
@@ -69,10 +69,7 @@ def _is_one(load: StageAccess, reader: Stage, first: int, size: int) -> bool:
     high, low = load.indices[first : first + 2]
     if not _divisions(high) or not _divisions(low):
         return False
-    analyzer = tvm.sym.Analyzer()
-    for axis in reader.axes:
-        if axis.extent is not None:
-            analyzer.bind(axis.var, tvm.ir.Range(0, axis.extent))
+    analyzer = analyzer_over(reader.axes)
     return _divisions(analyzer.simplify(high * size + low)) < _divisions(high) + _divisions(low)
 
 

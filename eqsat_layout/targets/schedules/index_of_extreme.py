@@ -14,11 +14,12 @@ from functools import partial
 from typing import Any, Final
 
 import tvm_ffi
-from tvm import ir, s_tir, sym, tirx
+from tvm import ir, s_tir, tirx
 
 from eqsat_layout.targets.schedules.accesses import StageAccess
 from eqsat_layout.targets.schedules.attempts import unless_refused
 from eqsat_layout.targets.schedules.rebuild import schedule_over
+from eqsat_layout.tir.analyzers import analyzer_of
 from eqsat_layout.tir.blocks import block_of, statements_of, storing_block
 from eqsat_layout.tir.structural import nodes_of, substitute
 
@@ -134,8 +135,5 @@ def _is_counted(number: Any, block: Any) -> bool:
     """Whether ``number`` is worked out from the block's axes alone, and is none that stands for no element."""
     if nodes_of(number, ir.TensorLoad) or nodes_of(number, ir.Call):
         return False
-    ranges = sym.Analyzer()
-    for axis in block.iter_vars:
-        ranges.bind(axis.var, axis.dom)
-    bounds = ranges.const_int_bound(number)
+    bounds = analyzer_of(block.iter_vars).const_int_bound(number)
     return bool(bounds.min_value >= 0 and bounds.max_value < _NOWHERE)

@@ -22,7 +22,6 @@ from eqsat_layout.targets.schedules import lookups
 from eqsat_layout.targets.schedules.accesses import (
     StageAccess,
     StageAxis,
-    analyzer_over,
     as_int,
     depends_on,
     moved_by,
@@ -30,6 +29,7 @@ from eqsat_layout.targets.schedules.accesses import (
 )
 from eqsat_layout.targets.schedules.block_facts import facts_of, is_one_to_one
 from eqsat_layout.targets.schedules.conditions import change_of
+from eqsat_layout.tir.analyzers import analyzer_of, analyzer_over
 from eqsat_layout.tir.structural import changed_block, items_of, nodes_of, structural_map
 
 ROOT = "root"
@@ -297,13 +297,11 @@ def _with_own_names(body: Any) -> Any:
 
 
 def _with_simple_indices(block: Any) -> Any:
-    analyzer = tvm.sym.Analyzer()
     # those of one element stay in indices, for all to see
     axes = [axis for axis in items_of(block.iter_vars) if as_int(axis.dom.extent) != 1]
     if not axes:
         return block
-    for axis in axes:
-        analyzer.bind(axis.var, axis.dom)
+    analyzer = analyzer_of(axes)
 
     def on_load(load: Any) -> Any:
         return tirx.BufferLoad(load.source, [_simplified(index, analyzer) for index in items_of(load.indices)])

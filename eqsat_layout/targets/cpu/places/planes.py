@@ -21,6 +21,7 @@ from eqsat_layout.targets.cpu.model.register_tiles import any_tile_cycles
 from eqsat_layout.targets.schedules.accesses import as_int, depends_on
 from eqsat_layout.targets.schedules.block_facts import is_one_to_one
 from eqsat_layout.targets.schedules.stages import Stage, has_reduction, new_schedule, stages_of
+from eqsat_layout.tir.analyzers import analyzer_of
 from eqsat_layout.tir.blocks import (
     accesses_of,
     block_of,
@@ -179,10 +180,8 @@ class _Merger:
 
     def _is_free(self, block: Any, y: Any, x: Any) -> bool:
         """Both axes only number places, in steps of one: y rows on is as far as the width times y places."""
-        store, analyzer = store_of(block), tvm.sym.Analyzer()
-        for axis in block.iter_vars:
-            if as_int(axis.dom.extent) == 1:
-                analyzer.bind(axis.var, axis.dom)
+        store = store_of(block)
+        analyzer = analyzer_of(axis for axis in block.iter_vars if as_int(axis.dom.extent) == 1)
         for buffer, indices in accesses_of(block):
             if buffer not in self.rows:
                 if any(depends_on(index, var) for index in indices for var in (x, y)):

@@ -17,6 +17,7 @@ from tvm import ir, sym, tirx
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cpu.places.box import with_running_on
 from eqsat_layout.targets.schedules.accesses import StageAccess, as_int
+from eqsat_layout.tir.analyzers import analyzer_of
 from eqsat_layout.tir.blocks import (
     accesses_of,
     block_of,
@@ -114,10 +115,8 @@ def _reshaped(buffer: Any, accesses: Sequence[tuple[Any, list[Any]]]) -> Any:
 
 def _places(buffer: Any, block: Any, indices: Sequence[Any]) -> tuple[list[int], list[Any]]:
     """The shape in which an element is at axes of the block, and these axes; nothing where there is no such."""
-    ranges = sym.Analyzer()
+    ranges = analyzer_of(block.iter_vars)
     axes = {axis.var: as_int(axis.dom.extent) for axis in block.iter_vars}
-    for axis in block.iter_vars:
-        ranges.bind(axis.var, axis.dom)
     offset = ranges.simplify(StageAccess(buffer, tuple(indices)).place)
     moving = [var for var in dict.fromkeys(nodes_of(offset, ir.Var)) if axes.get(var) != 1]
     if _has_quotients(offset) or not all(axes.get(var) for var in moving):

@@ -18,10 +18,11 @@ from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.cache_sets import overflows_sets
 from eqsat_layout.targets.cpu.model.register_tiles import any_tile_cycles
-from eqsat_layout.targets.schedules.accesses import StageAccess, StageAxis, analyzer_over, depends_on
+from eqsat_layout.targets.schedules.accesses import StageAccess, StageAxis, depends_on
 from eqsat_layout.targets.schedules.attempts import unless_refused
 from eqsat_layout.targets.schedules.rebuild import counting_axis, schedule_over
 from eqsat_layout.targets.schedules.stages import Stage, stage_of, stages_of
+from eqsat_layout.tir.analyzers import analyzer_over
 from eqsat_layout.tir.blocks import block_of, statements_of, store_of, storing_block, with_accesses
 
 _LINE: Final = 18.0  # cycles to copy a line whose neighbours no hardware fetches ahead

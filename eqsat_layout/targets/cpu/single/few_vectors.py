@@ -28,6 +28,7 @@ from eqsat_layout.targets.cpu.single.lanes import (
 )
 from eqsat_layout.targets.schedules.accesses import as_int, depends_on
 from eqsat_layout.targets.schedules.stages import Stage
+from eqsat_layout.tir.analyzers import analyzer_of
 from eqsat_layout.tir.blocks import store_of
 from eqsat_layout.tir.structural import nodes_of, substitute
 
@@ -48,9 +49,7 @@ def from_few_vectors(block: Any, stage: Stage, machine: CpuMachine) -> LaneBody:
     sizes = [int(axis.dom.extent) for axis in together]
     if math.prod(sizes) * len(starts) > _MOST_VECTORS:
         raise Refused("more than straight code is good for")
-    analyzer = tvm.sym.Analyzer()
-    for axis in outer:
-        analyzer.bind(axis.var, axis.dom)
+    analyzer = analyzer_of(outer)
     statements: list[Any] = []
     for places in itertools.product(*map(range, sizes)):
         pairs = zip(together, places, strict=True)

@@ -21,6 +21,7 @@ from eqsat_layout.targets.cpu.single.lanes import LaneBody, Lanes, lanes_along, 
 from eqsat_layout.targets.schedules.accesses import as_int, depends_on
 from eqsat_layout.targets.schedules.rebuild import CutAxis
 from eqsat_layout.targets.schedules.stages import Stage, divisors
+from eqsat_layout.tir.analyzers import analyzer_of
 from eqsat_layout.tir.blocks import store_of
 from eqsat_layout.tir.structural import nodes_of, structural_map, substitute
 
@@ -152,9 +153,7 @@ class _Turns:
     def _neighbours(self, axis: Any, lanes: Sequence[Any]) -> int:
         """The fewest after which every one of ``lanes`` is the same again."""
         used = [index for index in lanes if depends_on(index, axis.var)]
-        analyzer, rest = tvm.sym.Analyzer(), tirx.Var("rest", axis.var.ty.dtype)
-        for one in (*self._outer, self._row):
-            analyzer.bind(one.var, one.dom)
+        analyzer, rest = analyzer_of((*self._outer, self._row)), tirx.Var("rest", axis.var.ty.dtype)
         for size in divisors(int(axis.dom.extent), self._size):
             moved = [substitute(index, {axis.var: rest * size + digit}) for index in used for digit in range(size)]
             if not any(depends_on(analyzer.simplify(index), rest) for index in moved):

@@ -35,6 +35,7 @@ from eqsat_layout.targets.schedules.accesses import StageAccess, as_int
 from eqsat_layout.targets.schedules.attempts import unless_refused
 from eqsat_layout.targets.schedules.rebuild import CutAxis, schedule_over
 from eqsat_layout.targets.schedules.stages import Stage, stages_of
+from eqsat_layout.tir.analyzers import analyzer_of
 from eqsat_layout.tir.blocks import sequence, store_of, under_loops
 from eqsat_layout.tir.intrinsics import is_choice
 from eqsat_layout.tir.structural import is_one_of, nodes_of, structural_map_outermost, substitute
@@ -330,9 +331,7 @@ class _Memory:
     """Vectors of ``size`` elements in memory, for any values of ``axes``."""
 
     def __init__(self, axes: Sequence[Any], size: int) -> None:
-        self._analyzer, self._size = tvm.sym.Analyzer(), size
-        for axis in axes:
-            self._analyzer.bind(axis.var, axis.dom)
+        self._analyzer, self._size = analyzer_of(axes), size
 
     def vector(self, load: Any, var: Any, first: Any) -> Any:
         """What ``load`` reads while ``var`` grows from ``first``; refused where that is not one piece."""

@@ -23,11 +23,12 @@ from eqsat_layout.targets.cpu.model.register_tiles import any_tile_cycles, lane_
 from eqsat_layout.targets.cpu.single.order_axes import order_axes
 from eqsat_layout.targets.cpu.single.rows_first import OF_ROWS, rows_first
 from eqsat_layout.targets.schedules import lookups
-from eqsat_layout.targets.schedules.accesses import StageAccess, analyzer_over, as_int, depends_on
+from eqsat_layout.targets.schedules.accesses import StageAccess, as_int, depends_on
 from eqsat_layout.targets.schedules.attempts import unless_refused
 from eqsat_layout.targets.schedules.epilogues import is_parameter
 from eqsat_layout.targets.schedules.rebuild import counting_axis, schedule_over
 from eqsat_layout.targets.schedules.stages import Stage, stage_of, stages_of
+from eqsat_layout.tir.analyzers import analyzer_over
 from eqsat_layout.tir.blocks import block_of, statements_of, store_of, storing_block, with_accesses
 from eqsat_layout.tir.structural import substitute
 

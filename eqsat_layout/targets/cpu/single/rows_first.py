@@ -23,6 +23,7 @@ from eqsat_layout.targets.schedules.attempts import unless_refused
 from eqsat_layout.targets.schedules.conditions import change_of
 from eqsat_layout.targets.schedules.rebuild import schedule_over
 from eqsat_layout.targets.schedules.stages import Stage
+from eqsat_layout.tir.analyzers import analyzer_of
 from eqsat_layout.tir.blocks import block_of, is_load_of, statements_of, store_of, storing_block
 from eqsat_layout.tir.intrinsics import conjuncts, is_choice
 from eqsat_layout.tir.structural import is_one_of, nodes_of, structural_map, substitute
@@ -179,9 +180,7 @@ class _Steps:
         if pad is None:
             value = window.at(column.var)
         else:
-            analyzer = tvm.sym.Analyzer()
-            for axis in (*window.outer, *window.steps, column):
-                analyzer.bind(axis.var, axis.dom)
+            analyzer = analyzer_of((*window.outer, *window.steps, column))
             value = analyzer.simplify(pad.inside(window.at(column.var + pad.left)))
         names = {axis.var: tvm.ir.Var(axis.var.name, axis.var.ty) for axis in (*window.outer, *window.steps)}
         outer, steps = ([_under_name(axis, names) for axis in axes] for axes in (window.outer, window.steps))

@@ -34,6 +34,7 @@ from eqsat_layout.targets.cuda.kernels.statements import (
 )
 from eqsat_layout.targets.gpu.kernels.nests import Axis
 from eqsat_layout.targets.schedules.accesses import StageAccess, as_int
+from eqsat_layout.tir.analyzers import analyzer_over
 from eqsat_layout.tir.structural import is_one_of, substitute
 
 MOST_OUTER: Final = 3
@@ -93,11 +94,10 @@ def _as_one_axis(group: FlatAxes, strides: Mapping[Any, int]) -> int:
 
 def _is_linear(place: Any, axes: Sequence[Axis], strides: Mapping[Any, int], fixed: Mapping[Any, Any]) -> bool:
     """The place of an element is the sum of its steps along the axes: no axis lies in blocks, none begins later."""
-    analyzer, rest = tvm.sym.Analyzer(), substitute(place, fixed)
+    rest = substitute(place, fixed)
     for axis in axes:
-        analyzer.bind(axis.var, tvm.ir.Range(0, axis.extent))
         rest = rest - axis.var * strides[axis.var]
-    return as_int(analyzer.simplify(rest)) == 0
+    return as_int(analyzer_over(axes).simplify(rest)) == 0
 
 
 class BulkTiles:

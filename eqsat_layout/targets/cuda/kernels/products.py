@@ -24,6 +24,7 @@ from eqsat_layout.targets.cuda.kernels.statements import number
 from eqsat_layout.targets.gpu.kernels.nests import Axis, Nest, inlined, nests_of
 from eqsat_layout.targets.schedules.accesses import StageAccess, as_int
 from eqsat_layout.targets.schedules.exact_values import hidden
+from eqsat_layout.tir.analyzers import analyzer_over
 from eqsat_layout.tir.intrinsics import is_choice
 from eqsat_layout.tir.structural import is_one_of, nodes_of, structural_map, substitute
 from eqsat_layout.tir.whole_reads import takes_all
@@ -179,9 +180,7 @@ def _over_axes_of(follower: Nest, nest: Nest, factors: Factors, func: Any) -> tu
 
 def _simplified(axes: Sequence[Axis], factors: Factors, store: Any) -> tuple[Factors, Any]:
     """Indices as simple as the extents of the axes let them be."""
-    analyzer = tvm.sym.Analyzer()
-    for axis in axes:
-        analyzer.bind(axis.var, tvm.ir.Range(0, axis.extent))
+    analyzer = analyzer_over(axes)
     left, right = (Operand(with_simple_indices(one.value, analyzer)) for one in factors)
     return (left, right), with_simple_indices(store, analyzer)
 
@@ -304,12 +303,9 @@ def _divisor(node: Any, axis: Axis) -> int:
 
 def _in_place_of(node: Any, axis: Axis, axes: tuple[Axis, Axis]) -> Any:
     """``node`` over two axes in the place of one."""
-    analyzer = tvm.sym.Analyzer()
-    for one in axes:
-        analyzer.bind(one.var, tvm.ir.Range(0, one.extent))
     block, place = axes
     placed = substitute(node, {axis.var: block.var * place.extent + place.var})
-    return with_simple_indices(placed, analyzer)
+    return with_simple_indices(placed, analyzer_over(axes))
 
 
 def step_key(axis: Axis, left: Operand, right: Operand) -> tuple[int, bool, int]:

@@ -34,6 +34,7 @@ from eqsat_layout.targets.cuda.kernels.statements import (
 from eqsat_layout.targets.gpu.kernels.nests import Axis, Nest, inlined, made_again, nests_of
 from eqsat_layout.targets.schedules.accesses import StageAccess, as_int
 from eqsat_layout.targets.schedules.exact_values import hidden
+from eqsat_layout.tir.analyzers import analyzer_over
 from eqsat_layout.tir.structural import is_one_of, nodes_of, structural_map, substitute
 
 _SHARED: Final = 48 << 10
@@ -259,12 +260,9 @@ class _Rows:
 
     def _is_of_row(self, nest: Nest, load: Any) -> bool:
         """What is read lies in the row that the nest is at."""
-        analyzer = tvm.sym.Analyzer()
-        for axis in nest.spatial:
-            analyzer.bind(axis.var, tvm.ir.Range(0, axis.extent))
         own = [(axis.var, axis.extent) for axis in nest.spatial[: self._counts[nest.buffers[0]]]]
         read = list(zip(load.indices, load.source.ty.shape, strict=True))[: self._counts[load.source]]
-        return bool(analyzer.can_prove_equal(*map(_numbered, (own, read))))
+        return bool(analyzer_over(nest.spatial).can_prove_equal(*map(_numbered, (own, read))))
 
 
 def _numbered(places: Sequence[tuple[Any, Any]]) -> Any:

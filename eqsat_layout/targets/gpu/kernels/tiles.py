@@ -20,6 +20,7 @@ from eqsat_layout.targets.gpu.kernels.nests import Nest
 from eqsat_layout.targets.gpu.kernels.vectors import LANES, is_image
 from eqsat_layout.targets.gpu.kernels.work_items import ItemTile
 from eqsat_layout.targets.schedules.accesses import StageAccess, as_int
+from eqsat_layout.tir.analyzers import analyzer_over
 from eqsat_layout.tir.structural import is_one_of, nodes_of, substitute
 
 _SIZES: Final = (2, 3, 4, 5, 6, 7, 8)
@@ -59,9 +60,7 @@ class _Model:
         self._variables = [axis.var for axis in nest.spatial]
         self._reduced = [] if reduction is None else list(reduction.reduced)
         self._extents = {axis.var: as_int(axis.extent) for axis in (*nest.spatial, *self._reduced)}
-        self._analyzer = tvm.sym.Analyzer()
-        for axis in (*nest.spatial, *self._reduced):
-            self._analyzer.bind(axis.var, tvm.ir.Range(0, axis.extent))
+        self._analyzer = analyzer_over((*nest.spatial, *self._reduced))
         self._stores = [self._access(s.buffer, s.indices, {}) for s in nest.stores]
         self._ends, self._operands = self._loads()
         self._steps = math.prod(self._extents[axis.var] or 64 for axis in self._reduced)
