@@ -25,6 +25,7 @@ _FEW_ROWS = 320  # elements that share a panel: for more, waiting for its first 
 _DEPTHWISE_WASTE = 1.15  # times as many elements as there are: beyond, short vectors are as fast for depthwise windows
 _SHORTEST = 4  # lanes of such vectors
 _ADDRESSES = 60.0  # cycles to compute those of a tile over joined axes, or that overlaps
+_BLOCKS = (2, 3)  # of vectors that tiles may hold, and of which the last may overlap the ones before
 _ROW_START = 10.0  # to compute that of one of a row of a depthwise window's places, which overlaps
 
 
@@ -107,7 +108,7 @@ def _any_tile(stage: Stage, machine: CpuMachine) -> _Costed:
     plain = _best(problem, extents, machine)
     best: _Costed = (plain[0] if plain else math.inf, None)
     best = min(best, _joined(problem, extents, machine), key=_cost)
-    overlapping = _in_overlapping_vectors(problem)
+    overlapping = _in_overlapping_pieces(problem, vector)
     for size in _cuts(problem, extents[vector]):
         if width < 2 or size > extents[vector] or extents[vector] % size == 0:
             continue
@@ -117,15 +118,31 @@ def _any_tile(stage: Stage, machine: CpuMachine) -> _Costed:
         cost = min(inside[0] if inside else math.inf, _joined(overlapping, cut, machine)[0])
         tile = JoinedTile(vector, vector + 1, size, count)
         best = min(best, (cost * _waste(extents[vector], size), tile), key=_cost)
+    for axis, size in _few_blocks(problem, extents):
+        count = math.ceil(extents[axis] / size)
+        of_blocks, cut = _in_overlapping_pieces(problem, axis), (*extents[:axis], count, size, *extents[axis + 1 :])
+        inside = _best(of_blocks, cut, machine)
+        cost = min(inside[0] if inside else math.inf, _joined(of_blocks, cut, machine)[0])
+        tile = JoinedTile(axis, axis + 1, size, count)
+        best = min(best, (cost * _waste(extents[axis], size), tile), key=_cost)
     return best
 
 
-def _in_overlapping_vectors(problem: TileProblem) -> TileProblem:
-    """The problem with an axis more, which numbers pieces of that in vectors that overlap: tiles may hold several."""
+def _few_blocks(problem: TileProblem, extents: tuple[int, ...]) -> Iterator[tuple[int, int]]:
+    """Axes of blocks of vectors of a product, and how many blocks tiles may hold that do not divide them."""
+    vector = len(extents) - 1
+    for axis, extent in enumerate(() if problem.is_depthwise else extents[:vector]):
+        moved = [load for load in problem.loads if load.moves(axis)]
+        if len(moved) == 1 < len(problem.loads) and moved[0].strides[vector] and moved[0].strides[axis] is not None:
+            yield from ((axis, size) for size in _BLOCKS if size < extent and extent % size)
+
+
+def _in_overlapping_pieces(problem: TileProblem, axis: int) -> TileProblem:
+    """The problem with an axis more, which numbers pieces of ``axis`` that overlap: tiles may hold several."""
 
     def cut(load: OperandLoad) -> OperandLoad:
-        *others, along = load.strides
-        return replace(load, strides=(*others, None if along else 0, along))  # the last one begins where it has to
+        *before, along = load.strides[: axis + 1]  # the last piece begins where it has to
+        return replace(load, strides=(*before, None if along else 0, along, *load.strides[axis + 1 :]))
 
     return replace(problem, loads=tuple(map(cut, problem.loads)))
 

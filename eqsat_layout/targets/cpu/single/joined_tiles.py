@@ -32,7 +32,7 @@ from eqsat_layout.targets.schedules.epilogues import epilogue_of, is_in_place
 from eqsat_layout.targets.schedules.stages import Stage, cached_write, stage_of, stages_of
 from eqsat_layout.tir.intrinsics import conjuncts
 
-_JOINS = 2  # one of the vector axis, and one of others
+_JOINS = 2  # one of the vector axis or of blocks of vectors, and one of others
 
 
 def join_tiles(sch: Any, machine: CpuMachine) -> Any:
@@ -45,9 +45,16 @@ def join_tiles(sch: Any, machine: CpuMachine) -> Any:
             if tile is None or joined is None:
                 break
             sch = joined
-            if tile.last < len(stage.spatial):  # of others than the vector axis, whose distance is not known any more
+            if not _moves_vectors(stage, tile):  # the distance of its elements is not known any more
                 break
     return sch
+
+
+def _moves_vectors(stage: Stage, tile: JoinedTile) -> bool:
+    """It is the axis in vectors that is cut, or one of blocks of such."""
+    weights = stage.vector_load
+    axes = stage.spatial[tile.first : tile.last]
+    return tile.last == len(stage.spatial) or (weights is not None and any(weights.uses(axis.var) for axis in axes))
 
 
 def _wanted(stage: Stage, before: Sequence[Stage], machine: CpuMachine) -> JoinedTile | None:

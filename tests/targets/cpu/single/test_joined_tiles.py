@@ -67,6 +67,32 @@ def test_depthwise_rows_in_tiles_that_overlap(size: tuple[int, int], window: int
     np.testing.assert_array_equal(tensors[-1].numpy(), wanted)
 
 
+@pytest.mark.parametrize(("blocks", "side"), [(7, 5), (11, 13)])
+def test_tiles_hold_several_blocks_of_channels_of_which_there_are_an_odd_number(blocks: int, side: int) -> None:
+    """Xception's 91 blocks of 8 channels on AVX2: tiles of one block loaded an element for every product, and took 1.4
+    times as long. The last two overlap the ones before, and so do those of pixels."""
+    data = te.placeholder((blocks, side, side, 8), name="data")
+    weights, start = te.placeholder((blocks, blocks, 8, 8), name="weights"), te.placeholder((blocks, 8), name="start")
+    block, place = te.reduce_axis((0, blocks)), te.reduce_axis((0, 8))
+
+    def element(o, h, w, c):
+        return te.sum(data[block, h, w, place] * weights[o, block, place, c], axis=[block, place])
+
+    sums = te.compute((blocks, side, side, 8), element, name="product")
+    result = te.compute(sums.shape, lambda o, h, w, c: te.max(sums[o, h, w, c] + start[o, c], 0.0), name="result")
+    func = te.create_prim_func([data, weights, start, result], index_dtype_override="int64")
+    target = make_target(None, True)
+    joined = stages_of(join_tiles(new_schedule(func), AVX2))[0]
+    assert joined.spatial[1].extent in (2, 3)
+    kernel = schedule_primfunc(func.with_attr("global_symbol", "main"), AVX2)
+    rng = np.random.default_rng(0)
+    arrays = [rng.integers(-4, 5, list(map(int, t.shape))).astype("float32") for t in (data, weights, start, result)]
+    tensors = [tvm.runtime.tensor(array) for array in arrays]
+    build_scheduled(tvm.IRModule({"main": kernel}), target.tvm)["main"](*tensors)
+    wanted = np.einsum("bhwp,obpc->ohwc", *arrays[:2]) + arrays[2][:, None, None]
+    np.testing.assert_array_equal(tensors[-1].numpy(), np.maximum(wanted, 0))
+
+
 def test_products_that_a_stage_reads_at_several_places_have_a_schedule() -> None:
     """Gates of an LSTM of 33 numbers, each a part of one row: TVM ended in an internal error (AVX2)."""
     state, weights = te.placeholder((5, 33), name="state"), te.placeholder((33, 66), name="weights")
