@@ -168,6 +168,7 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
         if contrib.takes(op_name):
             return self.bb.normalize(contrib.converted(self.bb, op_name, inputs, attrs))
         if missing_ops.takes(op_name, attrs["tvm_custom"]["num_outputs"]):
+            inputs = with_equal_extents(self.bb, op_name, inputs, attrs, opset)
             return self.bb.normalize(missing_ops.converted(self.bb, op_name, inputs, attrs, opset))
         return None
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 import tvm
 from targets.machines import AVX2
 from tvm import te, tirx
 
 from eqsat_layout.targets.cpu.lowering import pipeline_name
 from eqsat_layout.targets.cpu.schedule import schedule_primfunc
+from eqsat_layout.tir.rounded_quotients import rounded_quotients
 from eqsat_layout.tir.structural import nodes_of
 
 ROWS, COLUMNS = 6, 64
@@ -45,3 +47,29 @@ def test_results_differ_in_the_last_bit_at_most() -> None:
     y = np.array([3, -7e-30, 5e30, np.inf, 0, np.nan], "float32")
     with np.errstate(divide="ignore", invalid="ignore"):
         np.testing.assert_allclose(ran(divided(of_rows=True), x, y), x / y[:, None], rtol=2.4e-7)
+
+
+@pytest.mark.parametrize("number", [None, 3.25, 49.0])
+@pytest.mark.parametrize("rounding", [te.floor, te.ceil, te.round, te.trunc, lambda value: value.astype("int32")])
+def test_what_is_rounded_after_is_divided(number: float | None, rounding: Any) -> None:
+    """The nearest places of an image of open size: 6.5 / 3.25 was a bit more than 2, and the place after it taken."""
+    x = te.placeholder((ROWS, COLUMNS), "float32", name="x")
+    y = te.placeholder((ROWS,), "float32", name="y")
+    quotients = te.compute(x.shape, lambda i, j: x[i, j] / (y[i] if number is None else tirx.const(number, "float32")))
+    half = te.compute(x.shape, lambda i, j: quotients[i, j] - 0.5)
+    z = te.compute(x.shape, lambda i, j: rounding(half[i, j] + 0.5).astype("float32"))
+    divisors = np.array([3.25, 49, 41, 10, 0.7, 1.1], "float32") if number is None else np.full(ROWS, number, "float32")
+    whole = np.arange(COLUMNS, dtype="float32") - COLUMNS // 2
+    given = whole * divisors[:, None]
+    func = schedule_primfunc(te.create_prim_func([x, y, z]), AVX2)
+    with np.errstate(all="ignore"):
+        wanted = ran(te.create_prim_func([x, y, z]), given, divisors)
+    np.testing.assert_array_equal(ran(func, given, divisors), wanted)
+
+
+def test_a_place_that_is_a_quotient_is_divided() -> None:
+    x = te.placeholder((COLUMNS,), "float32", name="x")
+    z = te.compute((COLUMNS,), lambda i: x[(i.astype("float32") / tirx.const(49.0, "float32") * 49.0).astype("int64")])
+    assert rounded_quotients(te.create_prim_func([x, z]))
+    plain = te.compute((COLUMNS,), lambda i: x[i] / tirx.const(49.0, "float32"))
+    assert not rounded_quotients(te.create_prim_func([x, plain]))

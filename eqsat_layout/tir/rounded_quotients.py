@@ -1,0 +1,44 @@
+"""Quotients of which every bit counts, since they are made whole numbers after: places, bytes, numbers of steps.
+
+In: a PrimFunc. Out: its divisions whose result reaches a rounding, in the same statement or through tensors and names.
+6.5 / 3.25 is 2, and 6.5 times the float nearest to 1 / 3.25 a little more: rounded up it is 3.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from tvm import ir, tirx
+
+from eqsat_layout.tir.structural import nodes_of
+
+_ROUNDINGS: Final = {"floor", "ceil", "round", "nearbyint", "trunc"}
+"""As they are called in both of TVM's rooms for such, ``prim`` and ``tirx``."""
+
+
+def rounded_quotients(func: Any) -> list[Any]:
+    """The divisions of ``func`` that are rounded after."""
+    if not nodes_of(func.body, tirx.Div):
+        return []
+    casts = (node for node in nodes_of(func.body, tirx.Cast) if _is_of_floats(node.value) and not _is_of_floats(node))
+    calls = (node for node in nodes_of(func.body, ir.Call) if isinstance(node.op, ir.Op) and _word(node) in _ROUNDINGS)
+    values = [*casts, *calls]
+    made = [(store.buffer, store.value) for store in nodes_of(func.body, tirx.BufferStore)]
+    made += [(bind.var, bind.value) for bind in nodes_of(func.body, tirx.Bind)]
+    known = set[Any]()
+    while new := {name for value in values for name in _read(value)} - known:
+        known |= new
+        values += [value for name, value in made if name in new and _is_of_floats(value)]
+    return [division for value in values for division in nodes_of(value, tirx.Div)]
+
+
+def _read(value: Any) -> set[Any]:
+    return {load.source for load in nodes_of(value, ir.TensorLoad)} | set(nodes_of(value, ir.Var))
+
+
+def _word(call: Any) -> str:
+    return str(call.op.name).rpartition(".")[2]
+
+
+def _is_of_floats(value: Any) -> bool:
+    return "float" in str(value.ty.dtype)
