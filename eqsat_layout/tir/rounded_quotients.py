@@ -6,23 +6,24 @@ In: a PrimFunc. Out: its divisions whose result reaches a rounding, in the same 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from tvm import ir, tirx
 
-from eqsat_layout.tir.structural import nodes_of
+from eqsat_layout.tir.structural import is_one_of, nodes_of
 
 _ROUNDINGS: Final = {"floor", "ceil", "round", "nearbyint", "trunc"}
 """As they are called in both of TVM's rooms for such, ``prim`` and ``tirx``."""
 
 
-def rounded_quotients(func: Any) -> list[Any]:
-    """The divisions of ``func`` that are rounded after."""
+def rounded_quotients(func: Any, apart: Sequence[Any] = ()) -> list[Any]:
+    """The divisions of ``func`` that are rounded after, by other casts and calls than those ``apart``."""
     if not nodes_of(func.body, tirx.Div):
         return []
     casts = (node for node in nodes_of(func.body, tirx.Cast) if _is_of_floats(node.value) and not _is_of_floats(node))
     calls = (node for node in nodes_of(func.body, ir.Call) if isinstance(node.op, ir.Op) and _word(node) in _ROUNDINGS)
-    values = [*casts, *calls]
+    values = [value for value in (*casts, *calls) if not is_one_of(value, apart)]
     made = [(store.buffer, store.value) for store in nodes_of(func.body, tirx.BufferStore)]
     made += [(bind.var, bind.value) for bind in nodes_of(func.body, tirx.Bind)]
     known = set[Any]()

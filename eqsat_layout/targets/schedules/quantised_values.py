@@ -15,7 +15,7 @@ from tvm import ir, tirx
 
 from eqsat_layout.targets.schedules.lets import f32
 from eqsat_layout.tir.intrinsics import is_call
-from eqsat_layout.tir.structural import structural_map, structural_map_outermost
+from eqsat_layout.tir.structural import nodes_of, structural_map, structural_map_outermost
 
 _ROUNDER: Final = 1.5 * 2**23
 """Floats beside this one are whole numbers, halves go to even ones, and its last 8 bits are 0."""
@@ -31,14 +31,24 @@ def quantise_in_few_steps(func: Any) -> Any:
     return func if body.same_as(func.body) else func.with_body(body)
 
 
+def quantising(func: Any) -> list[Any]:
+    """The casts to bytes of ``func`` that quantise, and the roundings in them."""
+    found = [(cast, _quantised(cast)) for cast in nodes_of(func.body, tirx.Cast)]
+    return [node for cast, own in found if own is not None for node in (cast, own.rounded)]
+
+
 @dataclass(frozen=True)
 class _Quantised:
-    """``round(value) + zero``, no less than ``low`` and no more than ``high``. ``zero``: a number, or a byte."""
+    """``rounded + zero``, no less than ``low`` and no more than ``high``. ``zero``: a number, or a byte."""
 
-    value: Any
+    rounded: Any
     zero: Any
     low: float
     high: float
+
+    @property
+    def value(self) -> Any:
+        return self.rounded.args[0]
 
     @property
     def bounded(self) -> Any:
@@ -92,7 +102,7 @@ def _quantised(cast: Any) -> _Quantised | None:
     for rounded, zero in ((value.a, value.b), (value.b, value.a)) if is_moved else ((value, f32(0)),):
         own = _zero_point(zero)
         if is_call(rounded, "tirx.round") and str(rounded.ty.dtype) == "float32" and own is not None:
-            return _Quantised(rounded.args[0], own, low, high)
+            return _Quantised(rounded, own, low, high)
     return None
 
 

@@ -2,8 +2,9 @@
 
 In: a scheduled PrimFunc. Out: the same, where all lanes of a vector are divided by the same number: that is inverted
 once, outside of the loop along the row; one that is known, here. The last bit may differ, so what is rounded after is
-divided; a divisor below 2^-126 or above 2^126 gives what its reciprocal, infinite or denormal, does. A division takes
-16 cycles for a vector of AVX-512, a product half a one.
+divided, but for bytes, of which a number half-way between two may become the other; a divisor below 2^-126 or above
+2^126 gives what its reciprocal, infinite or denormal, does. A division takes 16 cycles for a vector of AVX-512, a product
+half a one.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any, Final
 from tvm import ir, s_tir, tirx
 
 from eqsat_layout.targets.schedules.lets import f32
+from eqsat_layout.targets.schedules.quantised_values import quantising
 from eqsat_layout.tir.rounded_quotients import rounded_quotients
 from eqsat_layout.tir.structural import (
     changed_block,
@@ -30,7 +32,7 @@ _NORMAL: Final = 2.0**-126
 
 def divide_rows_once(func: Any) -> Any:
     """``func`` with such divisions as products."""
-    exact = rounded_quotients(func)
+    exact = rounded_quotients(func, apart=quantising(func))
     func = mapped_body(func, (tirx.For, partial(_of_lanes, exact=exact)))
     body = _with_products(func.body, _of_a_number, exact)
     return func if body.same_as(func.body) else func.with_body(body)
