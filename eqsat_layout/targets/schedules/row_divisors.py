@@ -3,8 +3,8 @@
 In: a scheduled PrimFunc. Out: the same, where all lanes of a vector are divided by the same number: that is inverted
 once, outside of the loop along the row; one that is known, here. The last bit may differ, so what is rounded after is
 divided, but for bytes, of which a number half-way between two may become the other; a divisor below 2^-126 or above
-2^126 gives what its reciprocal, infinite or denormal, does. A division takes 16 cycles for a vector of AVX-512, a product
-half a one.
+2^126 gives what its reciprocal, infinite or denormal, does. A division takes 16 cycles for a vector of AVX-512, a
+product half a one.
 """
 
 from __future__ import annotations
