@@ -45,9 +45,6 @@ def child(kind: str, folder: Path) -> dict[str, dict[str, Any]]:
     return {line["name"]: line for line in lines if "name" in line}
 
 
-pytestmark = pytest.mark.xdist_group("attacks")  # they take most of a minute, once
-
-
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, dict[str, Any]]]:
     return {kind: child(kind, tmp_path_factory.mktemp(kind)) for kind in KINDS}
