@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
@@ -82,15 +81,6 @@ def imports_of(path: Path, modules: set[str]) -> Iterator[Import]:
         package, _, module = imported.partition(".")
         if package == ROOT.name and module in modules:
             yield Import(name_of(path), module, is_lazy)
-
-
-pytestmark = pytest.mark.xdist_group("layers")  # what imports what is read once
-
-
-@pytest.mark.skipif("PYTEST_XDIST_WORKER" not in os.environ, reason="tests run in one process")
-def test_tests_of_a_group_run_in_one_process(request: pytest.FixtureRequest) -> None:
-    """They did not with pytest 9.2: what they share was made in each process."""
-    assert request.node.nodeid.endswith("@layers")
 
 
 @pytest.fixture(scope="module")

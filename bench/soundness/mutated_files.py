@@ -261,13 +261,12 @@ def _ours(text: str) -> None:
 # ---- a process that reads --------------------------------------------------------------------------------------------
 
 
-def _serve(kind: str, line: Any) -> None:
-    """Reads what it is told to, and answers with what came of it."""
+def _serve(kind: str, line: Any, folder: Path) -> None:
+    """Reads what it is told to, from files in ``folder``, and answers with what came of it."""
     from eqsat_layout.errors import EqsatError
 
     sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "attacks"))
     watch: Any = importlib.import_module("watch")  # the hook of the attacks
-    folder = Path(tempfile.mkdtemp())
     try:
         honest, read = KINDS[kind](folder)
         read(honest)
@@ -310,7 +309,7 @@ def _is_our_own(kind: str, event: str, folder: Path) -> bool:
 
 
 class Victim:
-    """A process of one kind; a new one where it ended."""
+    """A process of one kind; a new one where it ended. Its folder is made here: one that is killed removes nothing."""
 
     def __init__(self, kind: str):
         self._kind, self._context = kind, get_context("spawn")
@@ -318,7 +317,9 @@ class Victim:
 
     def _start(self) -> None:
         self._line, other = self._context.Pipe()
-        self._process = self._context.Process(target=_serve, args=(self._kind, other), daemon=True)
+        self._folder = tempfile.TemporaryDirectory()
+        arguments = (self._kind, other, Path(self._folder.name))
+        self._process = self._context.Process(target=_serve, args=arguments, daemon=True)
         self._process.start()
         other.close()
         what, *self.honest = self._line.recv()
@@ -328,7 +329,7 @@ class Victim:
         """What came of reading ``data``."""
         self._line.send(data)
         if not self._line.poll(SECONDS * 3):
-            self._process.kill()
+            self.close()
             self._start()
             return f"slow: more than {SECONDS * 3} s"
         try:
@@ -336,12 +337,15 @@ class Victim:
         except EOFError:
             self._process.join()
             code = self._process.exitcode or 0
+            self.close()
             self._start()
             return f"ended: {signal.Signals(-code).name if code < 0 else code}"
 
     def close(self) -> None:
-        """Ends the process."""
+        """Ends the process and removes its files."""
         self._process.kill()
+        self._process.join()
+        self._folder.cleanup()
 
 
 def main() -> int:
@@ -355,6 +359,7 @@ def main() -> int:
         victim = Victim(kind)
         if victim.missing:
             print(f"{kind}: not tried: {victim.missing}")
+            victim.close()
             continue
         counts: dict[str, int] = {}
         for case in range(options.cases):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -26,17 +27,22 @@ SECONDS = 300  # far more than it takes: a machine may be busy
 
 def child(kind: str, folder: Path) -> dict[str, dict[str, Any]]:
     """What came of every attack of the kind that the child lived through."""
-    command = [sys.executable, watch.__file__, kind, str(folder)]
+    command, temporary = [sys.executable, watch.__file__, kind, str(folder)], folder / "temporary"
+    temporary.mkdir()
     done = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=SECONDS, stdin=subprocess.DEVNULL
+        command,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SECONDS,
+        stdin=subprocess.DEVNULL,
+        env=os.environ | {"TMPDIR": str(temporary)},
     )
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     last = next((line["starts"] for line in reversed(lines) if "starts" in line), "the start")
     assert done.returncode == 0, f"died at {last!r}: {done.stderr[-2000:]}"
+    assert not list(temporary.iterdir()), "files are left"
     return {line["name"]: line for line in lines if "name" in line}
-
-
-pytestmark = pytest.mark.xdist_group("attacks")  # they take most of a minute, once
 
 
 @pytest.fixture(scope="module")

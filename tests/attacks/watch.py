@@ -72,7 +72,7 @@ def hook(event: str, args: tuple[Any, ...]) -> None:
         if names:
             watched.append(f"exec of {sorted(names)}")
     elif _FORBIDDEN.match(event) and not (event == "marshal.loads" and _is_importing()):
-        watched.append(f"{event} {str(args)[:80]}")
+        watched.append(f"{event} {str(args)[:500]}")
 
 
 def _is_importing() -> bool:
@@ -139,7 +139,7 @@ def text_of(attack: dict[str, str], canary: Path) -> str:
 def main(kind: str, folder: Path) -> None:
     """Reads all attacks of the kind."""
     global is_watching
-    suffix, read = _reader(kind)
+    suffix, read = _reader(kind, folder)
     sys.addaudithook(hook)
     for number, attack in enumerate(attacks(kind)):
         canary, path = folder / f"canary{number}", folder / f"attack{number}{suffix}"
@@ -159,8 +159,8 @@ def main(kind: str, folder: Path) -> None:
         print(json.dumps({"name": attack["name"], "outcome": outcome, "message": message, "seen": seen}), flush=True)
 
 
-def _reader(kind: str) -> tuple[str, Callable[[Path], Any]]:
-    """What reads such files; it has read an honest one before anything is watched."""
+def _reader(kind: str, folder: Path) -> tuple[str, Callable[[Path], Any]]:
+    """What reads such files; it has read an honest one, in ``folder``, before anything is watched."""
     from eqsat_layout.egraph.engine import Engine
     from eqsat_layout.egraph.rules import read_all, rule_files
     from eqsat_layout.models import resnet50
@@ -169,7 +169,6 @@ def _reader(kind: str) -> tuple[str, Callable[[Path], Any]]:
     def rules(path: Path) -> None:
         Engine(read_all(rule_files([path])))
 
-    folder = Path(tempfile.mkdtemp())
     if kind == "rules":
         honest = folder / "honest.egg"
         honest.write_text("(relation honest (i64))\n")

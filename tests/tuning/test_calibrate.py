@@ -89,9 +89,6 @@ def test_a_clock_that_ticks_slower_than_a_run_does_not_make_it_free(monkeypatch:
     assert min(loaded.runs("main", 1)(3)) > 0
 
 
-once = pytest.mark.xdist_group("calibrated")  # those that share it run in one process
-
-
 @pytest.fixture(scope="module")
 def calibrated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """The directory of the database, and what the command printed."""
@@ -101,7 +98,6 @@ def calibrated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return directory, result.output
 
 
-@once
 def test_the_command_prints_and_stores_constants(calibrated: tuple[Path, str]) -> None:
     directory, printed = calibrated
     snapshot = Database(directory).read()
@@ -117,7 +113,6 @@ def test_the_command_prints_and_stores_constants(calibrated: tuple[Path, str]) -
     assert str(directory) in printed
 
 
-@once
 def test_stored_constants_are_used(calibrated: tuple[Path, str]) -> None:
     snapshot = Database(calibrated[0]).read()
     model, default = roofline_of(target(), snapshot), target().roofline()
@@ -128,7 +123,6 @@ def test_stored_constants_are_used(calibrated: tuple[Path, str]) -> None:
     assert roofline_of(target({"kind": "llvm", "num-cores": 63}), snapshot).launch == default.launch
 
 
-@once
 def test_the_usual_place_is_read_where_no_database_is_given(
     calibrated: tuple[Path, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

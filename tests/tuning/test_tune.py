@@ -46,9 +46,6 @@ class Tuned:
     states: list[TuneState]
 
 
-once = pytest.mark.xdist_group("tuned")  # those that share it run in one process
-
-
 @pytest.fixture(scope="module")
 def tuned(tmp_path_factory: pytest.TempPathFactory) -> Tuned:
     directory, states = tmp_path_factory.mktemp("tuned"), list[TuneState]()
@@ -59,7 +56,6 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> Tuned:
 # ---- what is measured ------------------------------------------------------------------------------------------------
 
 
-@once
 def test_every_contraction_is_measured_in_every_layout_also_inside_of_other_algorithms(tuned: Tuned) -> None:
     space = PlanSpace(tuned.mod, target(), {})
     wanted, found = contractions(space), stored(tuned.directory)
@@ -70,7 +66,6 @@ def test_every_contraction_is_measured_in_every_layout_also_inside_of_other_algo
     assert len(found) > len(wanted), "then what else plans are made of"
 
 
-@once
 def test_nothing_is_measured_twice(tuned: Tuned) -> None:
     found = stored(tuned.directory)
     assert len(set(found)) == len(found) == tuned.report.measured
@@ -82,7 +77,6 @@ def test_nothing_is_measured_twice(tuned: Tuned) -> None:
     assert again.cost == again.cost_before == tuned.report.cost
 
 
-@once
 def test_the_report_and_the_states_say_how_far_it_is(tuned: Tuned) -> None:
     report, states = tuned.report, tuned.states
     assert (report.known, report.left, report.failures, report.notes) == (0, 0, (), ())
@@ -108,7 +102,6 @@ def kernels_of(space: PlanSpace, costs: Any) -> list[MeasurableKernel]:
     return [kernel for kernel in found if kernel is not None]
 
 
-@once
 def test_the_tuned_plan_is_made_of_measured_kernels(tuned: Tuned) -> None:
     assert tuned.report.modelled == ()
     space = PlanSpace(tuned.mod, target(), {})
@@ -141,7 +134,6 @@ def test_no_modelled_kernel_wins_by_optimism(tmp_path: Path) -> None:
     assert report.cost > 1e-7
 
 
-@once
 def test_compile_plans_with_what_was_measured(tuned: Tuned, monkeypatch: pytest.MonkeyPatch) -> None:
     mod = prepared(tuned.mod)
     assert eqsat_layout.plan(mod, cost_model=tuned.report.costs).cost == pytest.approx(tuned.report.cost)
@@ -352,7 +344,6 @@ def test_a_slow_kernel_is_run_alone() -> None:
     assert kernels(1024) == 1
 
 
-@once
 def test_what_was_made_by_this_version_is_what_counts(tuned: Tuned) -> None:
     snapshot = Database(tuned.directory).read()
     assert snapshot.has_kernels

@@ -56,8 +56,6 @@ from eqsat_layout.soundness.rules.schema import drawn
 from eqsat_layout.tir.structural import nodes_of
 
 MANY = 700
-of_many = pytest.mark.xdist_group("many random programs")
-"""In one process: they take half a minute to make."""
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +68,6 @@ def many(chosen: list[Choices]) -> list[RandomProgram]:
     return [make_program(choices) for choices in chosen]
 
 
-@of_many
 def test_every_family_of_ops_occurs_and_every_program_is_well_formed(many: list[RandomProgram]) -> None:
     found: Counter[str] = Counter()
     for made in many:
@@ -81,7 +78,6 @@ def test_every_family_of_ops_occurs_and_every_program_is_well_formed(many: list[
     assert {kind.__name__ for kind, weight in kinds.items() if weight} == set(found)
 
 
-@of_many
 def test_programs_have_what_real_modules_have(many: list[RandomProgram]) -> None:
     found: Counter[str] = Counter()
     for made in many:
@@ -117,7 +113,6 @@ def test_programs_have_what_real_modules_have(many: list[RandomProgram]) -> None
     assert [name for name in expected if not found[name]] == []
 
 
-@of_many
 def test_ops_are_drawn_whatever_they_give_take_or_are_lowered_by(many: list[RandomProgram]) -> None:
     """None with several results was, nor one that a library sorts for, nor one that takes no tensor at all."""
     found = {name for made in many for name in ops_in(made.module)}
@@ -139,7 +134,6 @@ def _is_call_of_several(binding: Any) -> bool:
     return name not in ("relax.split", "relax.call_tir") and isinstance(value.ty, relax.TupleType)
 
 
-@of_many
 def test_zeros_of_bytes_are_often_known_at_run_time_only(many: list[RandomProgram]) -> None:
     """A wrong one was not found in a minute: one program in a hundred had any."""
     functions = [f for made in many for f in made.module.functions.values() if isinstance(f, relax.Function)]
@@ -241,7 +235,6 @@ def asks(*rules: Path) -> Callable[[Sequence[int] | None, int], ProgramOutcome]:
     return ask
 
 
-@of_many
 def test_an_unsound_rule_is_found_and_the_program_shrunk(
     chosen: list[Choices], many: list[RandomProgram], tmp_path: Path
 ) -> None:

@@ -12,12 +12,17 @@ from effort import tries
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from targets.machines import AVX2, AVX512, HALVES, built
-from tvm import relax, s_tir, te, tirx
+from tvm import relax, s_tir, te, tirx, topi
 
 from eqsat_layout.notes import Notes
 from eqsat_layout.targets.cpu.lowering import pipeline_name
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.schedule import schedule_module, schedule_primfunc
+from eqsat_layout.targets.cpu.single.families import elementwise
+from eqsat_layout.targets.cpu.single.families.elementwise import in_overlapping_vectors
+from eqsat_layout.targets.schedules.rebuild import schedule_over
+from eqsat_layout.targets.schedules.stages import new_schedule
+from eqsat_layout.tir.blocks import block_of, statements_of
 from eqsat_layout.tir.structural import nodes_of
 
 
@@ -124,6 +129,26 @@ def test_planes_that_no_vector_divides_are_in_vectors_that_overlap(
     made = te.compute((160, *plane), lambda c, y, x: data[c, y, x] * gates[c], name="made")
     func = schedule_primfunc(te.create_prim_func([data, gates, made], index_dtype_override="int64"), machine)
     assert vectors(func) == {lanes}
+
+
+def test_one_schedule_is_made_for_all_cuts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One was made for each of them: a third of the time of a function of sixty stages."""
+    data, gates = te.placeholder((16, 49), name="data"), te.placeholder((16, 1), name="gates")
+    last = data
+    for _ in range(6):
+        last = topi.multiply(last, gates)
+    sch = new_schedule(te.create_prim_func([data, gates, last], index_dtype_override="int64"))
+    made: list[Any] = []
+
+    def counted(*given: Any) -> Any:
+        made.append(schedule_over(*given))
+        return made[-1]
+
+    monkeypatch.setattr(elementwise, "schedule_over", counted)
+    assert in_overlapping_vectors(sch, AVX512, is_dense=True) is made[0]
+    assert len(made) == 1
+    extents = [[int(axis.dom.extent) for axis in block_of(one).iter_vars] for one in statements_of(made[0].mod["main"])]
+    assert extents == [[16, 4, 16]] * 6
 
 
 def test_groups_of_odd_planes_are_runs() -> None:

@@ -84,11 +84,17 @@ def in_overlapping_vectors(sch: Any, machine: CpuMachine, *, is_dense: bool) -> 
     """
     stages = stages_of(sch)
     after = {own.name for stage in stages if stage.is_reduction and (own := epilogue_of(sch, stage)) is not None}
-    for stage in stages:
-        cut = _overlapping(stage, machine, is_dense) if ELEMENTWISE.suits(stage, None) else None
-        if cut is not None and stage.name not in after:
-            sch = unless_refused(partial(_in_tiles_of_run, sch, stage, *cut)) or sch
-    return sch
+    found = [(stage, _overlapping(stage, machine, is_dense)) for stage in stages if ELEMENTWISE.suits(stage, None)]
+    cuts = [(stage, *cut) for stage, cut in found if cut is not None and stage.name not in after]
+    return (unless_refused(partial(_with_cuts, sch, cuts)) if cuts else None) or sch
+
+
+def _with_cuts(sch: Any, cuts: Sequence[tuple[Stage, int, int]]) -> Any:
+    """One schedule for all: to make one takes as long as the function is."""
+    func = sch.mod["main"]
+    statements = statements_of(func)
+    done = [unless_refused(partial(_cut_into_tiles_of_run, func, statements, *cut)) for cut in cuts]
+    return schedule_over(func, statements, list(func.body.block.alloc_buffers)) if any(done) else None
 
 
 def _overlapping(stage: Stage, machine: CpuMachine, is_dense: bool) -> tuple[int, int] | None:
@@ -113,9 +119,8 @@ def _overlapping(stage: Stage, machine: CpuMachine, is_dense: bool) -> tuple[int
     return None if not best or is_long or -(-elements // best) * best > _OVERLAP * elements else (run, best)
 
 
-def _in_tiles_of_run(sch: Any, stage: Stage, run: int, size: int) -> Any:
-    func = sch.mod["main"]
-    statements = statements_of(func)
+def _cut_into_tiles_of_run(func: Any, statements: list[Any], stage: Stage, run: int, size: int) -> bool:
+    """Changes the one of ``statements`` that is ``stage``."""
     (number,) = (n for n, one in enumerate(statements) if block_of(one).name_hint == stage.name)
     block = block_of(statements[number])
     *outer, last = block.iter_vars[-run:]
@@ -134,7 +139,7 @@ def _in_tiles_of_run(sch: Any, stage: Stage, run: int, size: int) -> Any:
     axes = [*block.iter_vars[:-run], cut.number, cut.place]
     body = substitute(store_of(block), values)
     statements[number] = storing_block(axes, block.name_hint, body, None, block.annotations)
-    return schedule_over(func, statements, list(func.body.block.alloc_buffers))
+    return True
 
 
 def _sums_all_of(buffer: Any, block: Any) -> bool:
