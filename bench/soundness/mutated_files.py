@@ -261,13 +261,12 @@ def _ours(text: str) -> None:
 # ---- a process that reads --------------------------------------------------------------------------------------------
 
 
-def _serve(kind: str, line: Any) -> None:
+def _serve(kind: str, folder: Path, line: Any) -> None:
     """Reads what it is told to, and answers with what came of it."""
     from eqsat_layout.errors import EqsatError
 
     sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "attacks"))
     watch: Any = importlib.import_module("watch")  # the hook of the attacks
-    folder = Path(tempfile.mkdtemp())
     try:
         honest, read = KINDS[kind](folder)
         read(honest)
@@ -318,7 +317,9 @@ class Victim:
 
     def _start(self) -> None:
         self._line, other = self._context.Pipe()
-        self._process = self._context.Process(target=_serve, args=(self._kind, other), daemon=True)
+        self._folder = tempfile.TemporaryDirectory()
+        arguments = (self._kind, Path(self._folder.name), other)
+        self._process = self._context.Process(target=_serve, args=arguments, daemon=True)
         self._process.start()
         other.close()
         what, *self.honest = self._line.recv()
@@ -328,20 +329,23 @@ class Victim:
         """What came of reading ``data``."""
         self._line.send(data)
         if not self._line.poll(SECONDS * 3):
-            self._process.kill()
+            self.close()
             self._start()
             return f"slow: more than {SECONDS * 3} s"
         try:
             return str(self._line.recv())
         except EOFError:
             self._process.join()
+            self.close()
             code = self._process.exitcode or 0
             self._start()
             return f"ended: {signal.Signals(-code).name if code < 0 else code}"
 
     def close(self) -> None:
-        """Ends the process."""
+        """Ends the process, and removes what it wrote."""
         self._process.kill()
+        self._process.join()
+        self._folder.cleanup()
 
 
 def main() -> int:

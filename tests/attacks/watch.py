@@ -169,17 +169,17 @@ def _reader(kind: str) -> tuple[str, Callable[[Path], Any]]:
     def rules(path: Path) -> None:
         Engine(read_all(rule_files([path])))
 
-    folder = Path(tempfile.mkdtemp())
-    if kind == "rules":
-        honest = folder / "honest.egg"
-        honest.write_text("(relation honest (i64))\n")
-        rules(honest)
-        return ".egg", rules
-    suffix = {"texts": ".py", "graphs": ".json"}[kind]
-    honest = folder / f"honest{suffix}"
-    write_module(resnet50(image=32, width=16, blocks=(1, 1, 1, 1)), honest)
-    read_module(honest)
-    return suffix, read_module
+    with tempfile.TemporaryDirectory() as folder:
+        if kind == "rules":
+            honest = Path(folder, "honest.egg")
+            honest.write_text("(relation honest (i64))\n")
+            rules(honest)
+            return ".egg", rules
+        suffix = {"texts": ".py", "graphs": ".json"}[kind]
+        honest = Path(folder, f"honest{suffix}")
+        write_module(resnet50(image=32, width=16, blocks=(1, 1, 1, 1)), honest)
+        read_module(honest)
+        return suffix, read_module
 
 
 if __name__ == "__main__":
