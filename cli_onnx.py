@@ -1,0 +1,2 @@
+import onnx, numpy as np
+from onnx import parser, numpy_helper
