@@ -7,6 +7,8 @@ import os
 import shutil
 import sys
 import tempfile
+from contextlib import suppress
+from pickle import UnpicklingError
 
 from eqsat_layout.system.without_torch import without_torch
 
@@ -26,8 +28,8 @@ def main(level: int, scratch: str) -> None:
     with without_torch():
         from tvm.exec import popen_worker
     try:
-        popen_worker.main()
-    except BrokenPipeError:  # it has ended, and nobody waits for the result
+        with suppress(BrokenPipeError, EOFError, UnpicklingError):  # it has ended: nobody waits, or a job was half sent
+            popen_worker.main()
+    finally:
         shutil.rmtree(scratch, ignore_errors=True)
-        os._exit(0)  # without a word of the writer, which tries once more
-    shutil.rmtree(scratch, ignore_errors=True)
+    os._exit(0)  # without a word of the writer, which tries once more

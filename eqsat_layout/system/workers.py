@@ -54,12 +54,12 @@ class _Process(PopenWorker):  # type: ignore[misc]
         """As TVM's, but by a command of our own."""
         (answers, answering), (reading, jobs) = os.pipe(), os.pipe()
         ends = (reading, answering)
-        with sigint_blocked():
+        with sigint_blocked():  # also since what is half started can't be ended
+            self._reader, self._writer = os.fdopen(answers, "rb"), os.fdopen(jobs, "wb")
             self._scratch = tempfile.mkdtemp(prefix="eqsat_layout_")
             self._proc = subprocess.Popen(command(*ends, self._scratch), pass_fds=ends)
         for end in ends:
             os.close(end)
-        self._reader, self._writer = os.fdopen(answers, "rb"), os.fdopen(jobs, "wb")
         self._unread = 0
 
     def begin(self, function: Callable[..., object], arguments: tuple[Any, ...] = ()) -> None:

@@ -82,9 +82,13 @@ def test_it_is_where_processes_are_of_multiprocessing() -> None:
     process.join()
 
 
-def test_a_process_that_is_not_waited_for_ends_without_a_word(tmp_path: Path) -> None:
-    """It printed a traceback where the command had ended before it."""
-    code = "from eqsat_layout.system.workers import Workers; import os; Workers(1).start(dict); os._exit(0)"
+HALF_A_JOB = "w._idle[0]._start(); w._idle[0]._writer.write(bytes([9, 0, 0, 0, 128])); w._idle[0]._writer.flush()"
+
+
+@pytest.mark.parametrize("begun", ["w.start(dict)", HALF_A_JOB])
+def test_a_process_that_is_not_waited_for_ends_without_a_word(begun: str, tmp_path: Path) -> None:
+    """It printed a traceback where the command had ended before it, and where that ended while it was given a job."""
+    code = f"from eqsat_layout.system.workers import Workers; import os; w = Workers(1); {begun}; os._exit(0)"
     place = os.environ | {"TMPDIR": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=place)
     assert done.stderr == ""  # the process holds this pipe, so its end has been waited for
