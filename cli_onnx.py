@@ -1,2 +1,0 @@
-import onnx, numpy as np
-from onnx import parser, numpy_helper
