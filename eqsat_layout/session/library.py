@@ -22,7 +22,7 @@ from eqsat_layout.session import runtime
 from eqsat_layout.session.checksum import damage, seal
 from eqsat_layout.session.interface import TELLS, Interface
 from eqsat_layout.system.readable import read_bytes
-from eqsat_layout.system.suffixes import LIBRARIES, PROGRAMS, kind_of
+from eqsat_layout.system.suffixes import LIBRARIES, PROGRAMS, kind_of, path_of
 from eqsat_layout.targets.gpu.host.device_program import DeviceProgram, kind_of_program
 
 _ELF: Final = struct.Struct("<18xH")
@@ -68,7 +68,7 @@ def check_output(path: Path, suffix: str) -> None:
     if path.suffix not in known:
         what = "library" if known is LIBRARIES else "program for a device"
         raise EqsatError(f"{path}: a {what}'s name ends in {', '.join(sorted(known))}")
-    if not path.parent.is_dir():
+    if not path_of(path).parent.is_dir():
         raise EqsatError(f"{path}: No such file or directory")
     if path.is_dir():
         raise EqsatError(f"{path}: Is a directory")
