@@ -52,11 +52,14 @@ class _Process(PopenWorker):  # type: ignore[misc]
 
     def _start(self) -> None:
         """As TVM's, but by a command of our own."""
+        try:
+            self._scratch = tempfile.mkdtemp(prefix="eqsat_layout_")
+        except OSError as error:
+            raise WorkerError(f"there is no place for temporary files: {error}") from error
         (answers, answering), (reading, jobs) = os.pipe(), os.pipe()
         ends = (reading, answering)
         with sigint_blocked():  # also since what is half started can't be ended
             self._reader, self._writer = os.fdopen(answers, "rb"), os.fdopen(jobs, "wb")
-            self._scratch = tempfile.mkdtemp(prefix="eqsat_layout_")
             self._proc = subprocess.Popen(command(*ends, self._scratch), pass_fds=ends)
         for end in ends:
             os.close(end)
