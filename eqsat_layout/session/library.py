@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from eqsat_layout.errors import EqsatError
-from eqsat_layout.notes import first_line
+from eqsat_layout.notes import first_line, said_by
 from eqsat_layout.session import runtime
 from eqsat_layout.session.checksum import damage, seal
 from eqsat_layout.session.interface import TELLS, Interface
@@ -42,6 +42,8 @@ def written_to(path: Path, executable: Any) -> None:
             os.replace(made, path)
     except OSError as error:
         raise EqsatError(f"{path}: {error.strerror or error}") from error
+    except RuntimeError as error:
+        raise EqsatError(f"{path}: can't be linked: {said_by(error)}") from error
 
 
 def suffix_of(executable: Any) -> str:

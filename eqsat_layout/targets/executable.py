@@ -23,6 +23,7 @@ from tvm_ffi.serialization import from_json_graph_str, to_json_graph_str
 
 from eqsat_layout.errors import TargetError
 from eqsat_layout.graph.skeleton import Skeleton, data_of, kind_of, tensors_on
+from eqsat_layout.notes import said_by
 from eqsat_layout.system.frames import head_of, padding_after, split_head
 from eqsat_layout.system.thread_pool import use_pool_in
 from eqsat_layout.targets.mapped_constants import MappedConstants
@@ -130,7 +131,7 @@ def shared_library(objects: Sequence[ObjectFile]) -> bytes:
         with tempfile.TemporaryDirectory() as folder:
             return _linked_in(Path(folder), objects).read_bytes()
     except (OSError, RuntimeError) as error:
-        raise TargetError(f"kernels can't be linked: {error}") from error
+        raise TargetError(f"kernels can't be linked: {said_by(error)}") from error
 
 
 def _linked_in(folder: Path, objects: Sequence[ObjectFile]) -> Path:
