@@ -22,6 +22,7 @@ from rich.console import Console
 from eqsat_layout.cli.native_warnings import without_tvm_warnings
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.report.text import SafeConsole, printable
+from eqsat_layout.system.suffixes import path_of
 from eqsat_layout.system.whole_files import whole_file
 from eqsat_layout.system.without_torch import without_torch
 
@@ -138,7 +139,7 @@ def parse_layouts(options: Sequence[str]) -> dict[str, list[str]]:
 
 def check_outputs(destinations: Sequence[Path]) -> None:
     """:class:`EqsatError` for files that can't be written, before anything is computed that would be lost."""
-    for destination in destinations:
+    for destination in map(path_of, destinations):
         if destination.is_dir():
             raise EqsatError(f"{destination}: Is a directory")
         if not destination.absolute().parent.is_dir():

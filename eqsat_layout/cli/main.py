@@ -38,6 +38,7 @@ from eqsat_layout.cli.common import (
     write_text,
 )
 from eqsat_layout.errors import EqsatError
+from eqsat_layout.system.sigterm import sigterm_exits
 
 _SLOW_ELSEWHERE: Final = (
     "Build it with `eqsat-layout compile` or eqsat_layout.compile: tvm.compile has no schedules for this module "
@@ -57,9 +58,11 @@ for _command in (answers.plan, answers.compile, answers.run):
 
 
 def main() -> None:
-    """The console script, by that name in completion too, however it is started."""
+    """The console script, by that name in completion too, however it is started. SIGTERM leaves nothing behind, as
+    Ctrl-C does not: constants that are computed lie in shared memory."""
     try:
-        app(prog_name=app.info.name)
+        with sigterm_exits():
+            app(prog_name=app.info.name)
     except SystemExit as end:
         if isinstance(end.__context__, BrokenPipeError):  # Click's own code for it says that something is wrong
             sys.exit(CLOSED)

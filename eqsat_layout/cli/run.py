@@ -5,6 +5,7 @@ In: a model, arrays in files or none. Out: a table of what came out, arrays in f
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tokenize import TokenError
@@ -26,7 +27,7 @@ from eqsat_layout.session.interface import TensorSpec, described
 from eqsat_layout.session.session import Session
 from eqsat_layout.session.tensors import Array
 from eqsat_layout.system.readable import check_size
-from eqsat_layout.system.suffixes import COMPILED, kind_of
+from eqsat_layout.system.suffixes import COMPILED, kind_of, path_of
 from eqsat_layout.system.whole_files import whole_file
 
 Shapes = Mapping[str, Sequence[Any]] | None
@@ -72,7 +73,7 @@ def _by_name(options: Sequence[str], specs: Sequence[TensorSpec], option: str) -
     found: dict[str, Path] = {}
     for text in options:
         name = next((own for own in names if text.startswith(f"{own}=")), None)
-        asked = text.partition("=")[0] if "=" in text and not Path(text).exists() else ""
+        asked = text.partition("=")[0] if "=" in text and not os.path.exists(text) else ""
         if name is None and asked.isidentifier():
             check_names([asked], names, option.removeprefix("--"))
         if name is None and len(names) != 1:
@@ -93,13 +94,13 @@ def _checked_files(inputs: Sequence[str], outputs: Sequence[str]) -> dict[Path, 
             if not _paths(text)[0]:
                 raise EqsatError(f"{option} {text!r}: expected [NAME=]FILE")
     for text in inputs:
-        found = [path for path in map(Path, _paths(text)) if path.exists()]
+        found = [Path(path) for path in _paths(text) if os.path.exists(path)]
         if not found:
             raise EqsatError(f"{_paths(text)[0]}: No such file or directory")
         if len(found) == 1:
             arrays[found[0]] = _loaded(found[0])
     for text in outputs:
-        places = [Path(one) for one in _paths(text) if one != text or "=" not in text]
+        places = [path_of(one) for one in _paths(text) if one != text or "=" not in text]
         if all(place.is_dir() or not place.absolute().parent.is_dir() for place in places):
             check_outputs(places)
     return arrays

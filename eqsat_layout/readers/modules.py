@@ -92,7 +92,7 @@ def write_module(mod: tvm.IRModule, path: str | os.PathLike[str]) -> None:
 
     Either the whole file is written or none. Raises :class:`FileError` if the module would not come back the same.
     """
-    path = Path(path)
+    path = path_of(path)
     check_output(path)
     _replace(path, tvm.ir.save_json(mod) if path.suffix == ".json" else module_text(mod, str(path)))
 

@@ -17,12 +17,12 @@ from typing import Any, Final
 import numpy as np
 
 from eqsat_layout.errors import EqsatError
-from eqsat_layout.notes import first_line
+from eqsat_layout.notes import first_line, said_by
 from eqsat_layout.session import runtime
 from eqsat_layout.session.checksum import damage, seal
 from eqsat_layout.session.interface import TELLS, Interface
 from eqsat_layout.system.readable import read_bytes
-from eqsat_layout.system.suffixes import LIBRARIES, PROGRAMS, kind_of
+from eqsat_layout.system.suffixes import LIBRARIES, PROGRAMS, kind_of, path_of
 from eqsat_layout.targets.gpu.host.device_program import DeviceProgram, kind_of_program
 
 _ELF: Final = struct.Struct("<18xH")
@@ -42,6 +42,8 @@ def written_to(path: Path, executable: Any) -> None:
             os.replace(made, path)
     except OSError as error:
         raise EqsatError(f"{path}: {error.strerror or error}") from error
+    except RuntimeError as error:
+        raise EqsatError(f"{path}: can't be linked: {said_by(error)}") from error
 
 
 def suffix_of(executable: Any) -> str:
@@ -68,7 +70,7 @@ def check_output(path: Path, suffix: str) -> None:
     if path.suffix not in known:
         what = "library" if known is LIBRARIES else "program for a device"
         raise EqsatError(f"{path}: a {what}'s name ends in {', '.join(sorted(known))}")
-    if not path.parent.is_dir():
+    if not path_of(path).parent.is_dir():
         raise EqsatError(f"{path}: No such file or directory")
     if path.is_dir():
         raise EqsatError(f"{path}: Is a directory")

@@ -26,11 +26,19 @@ def kind_of(path: Path) -> str:
 
 
 def path_of(given: str | os.PathLike[str]) -> Path:
-    """:class:`EqsatError` for what no file is called."""
+    """:class:`EqsatError` for what no file is called, and where the system does not say whether there is one: in a
+    folder that is closed to its user, or of a name that is too long."""
     name = os.fspath(given)
     if not name or "\0" in name:
         raise EqsatError(f"{name!r} is no path of a file")
-    return Path(name)
+    path = Path(name)
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except OSError as error:
+        raise EqsatError(f"{path}: {error.strerror}") from error
+    return path
 
 
 def beside(source: Path, suffix: str) -> Path:

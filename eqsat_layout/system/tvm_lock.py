@@ -9,6 +9,7 @@ from functools import wraps
 from typing import ParamSpec, TypeVar
 
 from eqsat_layout.errors import EqsatError
+from eqsat_layout.system import interrupts  # noqa: F401  # who builds may be interrupted
 
 P = ParamSpec("P")
 R = TypeVar("R")

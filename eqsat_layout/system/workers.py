@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import subprocess
+import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -39,22 +41,28 @@ class WorkerError(EqsatError):
 
 
 class _Process(PopenWorker):  # type: ignore[misc]
-    """One that may be given something before it has read what came before."""
+    """One that may be given something before it has read what came before. Its temporary files lie in a folder of its
+    own, since who is killed leaves them there."""
 
     def __init__(self) -> None:
         super().__init__()
         self._unread = 0  # answers that nobody asks for
+        self._scratch = ""
         self._parent = os.getpid()
 
     def _start(self) -> None:
         """As TVM's, but by a command of our own."""
+        try:
+            self._scratch = tempfile.mkdtemp(prefix="eqsat_layout_")
+        except OSError as error:
+            raise WorkerError(f"there is no place for temporary files: {error}") from error
         (answers, answering), (reading, jobs) = os.pipe(), os.pipe()
         ends = (reading, answering)
-        with sigint_blocked():
-            self._proc = subprocess.Popen(command(*ends), pass_fds=ends)
+        with sigint_blocked():  # also since what is half started can't be ended
+            self._reader, self._writer = os.fdopen(answers, "rb"), os.fdopen(jobs, "wb")
+            self._proc = subprocess.Popen(command(*ends, self._scratch), pass_fds=ends)
         for end in ends:
             os.close(end)
-        self._reader, self._writer = os.fdopen(answers, "rb"), os.fdopen(jobs, "wb")
         self._unread = 0
 
     def begin(self, function: Callable[..., object], arguments: tuple[Any, ...] = ()) -> None:
@@ -78,6 +86,8 @@ class _Process(PopenWorker):  # type: ignore[misc]
         """Ends it, but not from a fork of the process that it belongs to."""
         if os.getpid() == self._parent:
             super().kill()
+            if self._scratch:
+                shutil.rmtree(self._scratch, ignore_errors=True)
 
     def join(self, timeout: float | None = None) -> None:
         """Waits for a killed process however busy the machine is: a second, as TVM gives it, leaves a zombie there."""

@@ -21,7 +21,9 @@ from tvm.relax import vm_build
 from tvm.support import cc
 from tvm_ffi.serialization import from_json_graph_str, to_json_graph_str
 
+from eqsat_layout.errors import TargetError
 from eqsat_layout.graph.skeleton import Skeleton, data_of, kind_of, tensors_on
+from eqsat_layout.notes import said_by
 from eqsat_layout.system.frames import head_of, padding_after, split_head
 from eqsat_layout.system.thread_pool import use_pool_in
 from eqsat_layout.targets.mapped_constants import MappedConstants
@@ -122,19 +124,24 @@ def without_kernels(lowered: tvm.IRModule) -> tvm.IRModule:
 
 
 def shared_library(objects: Sequence[ObjectFile]) -> bytes:
-    """The objects linked to a shared library of this machine."""
+    """The objects linked to a shared library of this machine. :class:`TargetError` where that fails: a full disk."""
     if not objects:
         return b""
-    with tempfile.TemporaryDirectory() as folder:
-        paths: list[str] = []
-        for number, one in enumerate(objects):
-            path = Path(folder) / f"kernel{number}.o"
-            path.write_bytes(one.data)
-            paths.append(str(path))
-        paths.append(str(_thread_pool_in(Path(folder))))
-        library = Path(folder) / "kernels.so"
-        cc.create_shared(str(library), paths)
-        return library.read_bytes()
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            return _linked_in(Path(folder), objects).read_bytes()
+    except (OSError, RuntimeError) as error:
+        raise TargetError(f"kernels can't be linked: {said_by(error)}") from error
+
+
+def _linked_in(folder: Path, objects: Sequence[ObjectFile]) -> Path:
+    paths: list[Path] = []
+    for number, one in enumerate(objects):
+        paths.append(folder / f"kernel{number}.o")
+        paths[-1].write_bytes(one.data)
+    library = folder / "kernels.so"
+    cc.create_shared(str(library), [*map(str, paths), str(_thread_pool_in(folder))])
+    return library
 
 
 def _thread_pool_in(folder: Path) -> Path:
@@ -150,7 +157,11 @@ def _thread_pool(compiler: str) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "thread_pool.o"
         options = ["-x", "c", "-O2", "-fPIC", "-pthread"]
-        subprocess.run([compiler, *options, "-c", str(POOL), "-o", str(result)], check=True)
+        made = subprocess.run(
+            [compiler, *options, "-c", str(POOL), "-o", str(result)], check=False, capture_output=True, text=True
+        )
+        if made.returncode:
+            raise TargetError(f"{compiler} can't compile what runs loops in parallel: {made.stderr.strip()}")
         return result.read_bytes()
 
 

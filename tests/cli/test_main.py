@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,7 @@ from rich.console import Console
 from tvm import relax
 from typer.testing import CliRunner, Result
 
+from eqsat_layout.cli import main
 from eqsat_layout.cli.demo_layout import Comparison, DemoOptions, freeze_convolutions, run_demo, weight_layout
 from eqsat_layout.cli.main import app
 from eqsat_layout.errors import LayoutError
@@ -28,6 +30,19 @@ from eqsat_layout.readers.modules import read_module, write_module
 
 def call(*arguments: object) -> Result:
     return CliRunner().invoke(app, [str(a) for a in arguments])
+
+
+def test_sigterm_is_an_orderly_end() -> None:
+    """Constants that were being computed stayed in shared memory, for ever."""
+    stopped = typer.Typer()
+    stopped.command()(lambda: signal.raise_signal(signal.SIGTERM))
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        with patch.object(main, "app", stopped), patch.object(sys, "argv", ["x"]), pytest.raises(SystemExit) as ended:
+            main.main()
+    finally:
+        assert signal.signal(signal.SIGTERM, before) is signal.SIG_IGN
+    assert ended.value.code == 128 + signal.SIGTERM
 
 
 def refused(*arguments: object) -> str:

@@ -18,6 +18,7 @@ from session.functions import Affine, expected, feed, function_of, identity
 from tvm import relax
 from tvm.script import ir as I
 from tvm.script import relax as R
+from tvm.support import cc
 
 import eqsat_layout
 from eqsat_layout.errors import EqsatError, InputError, MalformedModuleError, TargetError
@@ -35,6 +36,20 @@ def library(affine: eqsat_layout.Session, tmp_path_factory: pytest.TempPathFacto
     path = tmp_path_factory.mktemp("library") / "affine.so"
     affine.save(path)
     return path
+
+
+def test_a_library_that_can_not_be_linked_is_an_error_of_the_package(
+    affine: eqsat_layout.Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk was TVM's RuntimeError of many lines."""
+
+    def full(*_: Any, **__: Any) -> None:
+        raise RuntimeError("Compilation error:\nld: No space left on device\n\nCommand line: g++ -shared")
+
+    monkeypatch.setattr(cc, "create_shared", full)
+    with pytest.raises(EqsatError, match=r"affine\.so: can't be linked: .*ld: No space left on device$"):
+        affine.save(tmp_path / "affine.so")
+    assert not list(tmp_path.iterdir())
 
 
 def printed(code: str, folder: Path) -> str:

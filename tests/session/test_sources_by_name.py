@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import pickle
 import platform
 from pathlib import Path
@@ -12,8 +13,10 @@ import pytest
 from tvm import relax
 
 import eqsat_layout
+from eqsat_layout.cli.common import check_outputs
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.readers.modules import write_module
+from eqsat_layout.session.library import check_output
 
 
 def doubling(rows: object = 2) -> object:
@@ -32,6 +35,24 @@ def test_what_no_file_is_called_is_refused(take: object, given: str) -> None:
     """The empty name was called a directory, a zero in it was a ValueError."""
     with pytest.raises(EqsatError, match="is no path of a file"):
         take(given)
+
+
+@pytest.mark.parametrize("suffix", [".onnx", ".so", ".py"])
+def test_a_name_that_is_too_long_is_refused(tmp_path: Path, suffix: str) -> None:
+    """It was an OSError, as was a file in a folder that is closed to its user."""
+    given = tmp_path / ("net" * 999 + suffix)
+    for use in (eqsat_layout.Session, eqsat_layout.plan, lambda path: check_outputs([path])):
+        with pytest.raises(EqsatError, match=r"File name too long|is compiled already"):
+            use(given)
+    with pytest.raises(EqsatError, match=r"File name too long|name ends in"):
+        check_output(given, ".so")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="no folder is closed to root")
+def test_a_file_in_a_closed_folder_is_refused(tmp_path: Path) -> None:
+    tmp_path.chmod(0o600)
+    with pytest.raises(EqsatError, match="Permission denied"):
+        eqsat_layout.Session(tmp_path / "net.onnx")
 
 
 @pytest.mark.parametrize("name", ["NET.JSON", "мой net ü.Json", "net.PY"])

@@ -14,6 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from eqsat_layout.system.sigint import start_without_sigint
 from eqsat_layout.system.workers import WorkerError, Workers
 
@@ -80,11 +82,17 @@ def test_it_is_where_processes_are_of_multiprocessing() -> None:
     process.join()
 
 
-def test_a_process_that_is_not_waited_for_ends_without_a_word() -> None:
-    """It printed a traceback where the command had ended before it."""
-    code = "from eqsat_layout.system.workers import Workers; import os; Workers(1).start(dict); os._exit(0)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+HALF_A_JOB = "w._idle[0]._start(); w._idle[0]._writer.write(bytes([9, 0, 0, 0, 128])); w._idle[0]._writer.flush()"
+
+
+@pytest.mark.parametrize("begun", ["w.start(dict)", HALF_A_JOB])
+def test_a_process_that_is_not_waited_for_ends_without_a_word(begun: str, tmp_path: Path) -> None:
+    """It printed a traceback where the command had ended before it, and where that ended while it was given a job."""
+    code = f"from eqsat_layout.system.workers import Workers; import os; w = Workers(1); {begun}; os._exit(0)"
+    place = os.environ | {"TMPDIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=place)
     assert done.stderr == ""  # the process holds this pipe, so its end has been waited for
+    assert not list(tmp_path.iterdir())
 
 
 def wait_for(started: Path, in_vain: Path) -> None:
@@ -114,6 +122,22 @@ def test_one_of_the_processes_does_something_further(tmp_path: Path) -> None:
     for number in (4, 5):
         assert workers.apart(squared, number) == number * number
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def write_and_wait(_: int) -> None:
+    Path(tempfile.mkdtemp(), "kernel.o").touch()
+    Path(os.environ["TMPDIR"]).with_name("written").touch()
+    time.sleep(30)
+
+
+def test_a_process_that_is_killed_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each compile that was interrupted left a folder with half of a kernel in it."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    late = Workers(1, patience=1.0)
+    assert isinstance(late.map_apart(write_and_wait, [0])[0], WorkerError)
+    assert (tmp_path / "written").exists()
+    del late
+    assert [path.name for path in tmp_path.iterdir()] == ["written"]
 
 
 def cannot_start() -> None:

@@ -26,7 +26,7 @@ from eqsat_layout.readers.torch.extents import (
     symbols_of,
     with_extents,
 )
-from eqsat_layout.readers.torch.missing_ops import of_size
+from eqsat_layout.readers.torch.missing_ops import SHIFTS, of_size
 from eqsat_layout.readers.torch.nodes import TorchNodeError, args_seen, ignored, watched
 from eqsat_layout.readers.torch.places import Places
 from eqsat_layout.readers.torch.resizes import by_scale, nearest
@@ -320,6 +320,7 @@ _OF_ONE_TYPE: Final = frozenset(
         "pow.Scalar",
     ]
     + ["floor_divide.default", "div.Tensor_mode", "logaddexp.default"]
+    + list(SHIFTS)
 )
 """Ops whose operands are brought to one type before."""
 

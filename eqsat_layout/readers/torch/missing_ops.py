@@ -22,6 +22,14 @@ from eqsat_layout.readers.torch.types import dtype_name
 
 Maker = Callable[..., Any]
 
+SHIFTS: Final = {
+    f"{name}.{operands}": f"{way}_shift"
+    for way in ("left", "right")
+    for name in (f"bitwise_{way}_shift", f"__{way[0]}shift__")
+    for operands in ("Tensor", "Scalar", "Tensor_Scalar", "Scalar_Tensor")
+}
+"""Relax's op by torch's names."""
+
 
 def _scatter(reduction: str) -> Maker:
     def make(b: relax.BlockBuilder, data: Any, dim: int, index: Any, source: Any) -> Any:
@@ -228,17 +236,12 @@ def _kth(b: relax.BlockBuilder, data: Any, k: int, dim: int = -1, keepdim: bool 
     return relax.Tuple(both)
 
 
-def _bits_moved(op: Any) -> Maker:
-    def make(b: relax.BlockBuilder, data: Any, by: Any) -> Any:
-        dtype = str(data.ty.dtype)
-        by = relax.const(by, dtype) if isinstance(by, int) else by
-        return b.emit(op(data, b.emit(relax.op.astype(by, dtype))))
-
-    return make
-
-
 def _of(op: Callable[[Any], Any]) -> Maker:
     return lambda b, x: b.emit(op(x))
+
+
+def _of_two(op: Callable[[Any, Any], Any]) -> Maker:
+    return lambda b, one, other: b.emit(op(one, other))
 
 
 def _hypotenuse(b: relax.BlockBuilder, one: Any, other: Any) -> Any:
@@ -340,10 +343,6 @@ MAKERS: Final[dict[str, Maker]] = {
     "var.correction": _variance,
     "var_mean.correction": _variance_and_mean,
     "kthvalue.default": _kth,
-    "bitwise_left_shift.Tensor": _bits_moved(relax.op.left_shift),
-    "bitwise_right_shift.Tensor": _bits_moved(relax.op.right_shift),
-    "__lshift__.Scalar": _bits_moved(relax.op.left_shift),
-    "__rshift__.Scalar": _bits_moved(relax.op.right_shift),
     "hypot.default": _hypotenuse,
     "copysign.Tensor": _with_sign,
     "copysign.Scalar": _with_sign,
@@ -354,5 +353,6 @@ MAKERS: Final[dict[str, Maker]] = {
     "_upsample_bicubic2d_aa.default": _smoothed("cubic"),
     "fmax.default": _number_of(relax.op.maximum),
     "fmin.default": _number_of(relax.op.minimum),
+    **{name: _of_two(getattr(relax.op, op)) for name, op in SHIFTS.items()},
 }
 """By the names of torch's ops."""

@@ -7,6 +7,7 @@ import pytest
 pytest.importorskip("onnx")
 
 from onnx import TensorProto, helper
+from tvm import tirx
 
 from eqsat_layout.readers.onnx.models import from_proto
 from eqsat_layout.readers.onnx.size_names import with_plain_size_names
@@ -28,6 +29,18 @@ def test_a_name_that_looks_like_a_formula_is_a_name(name: str) -> None:
     """The first ended the process; of the others TVM said that "Var n is not defined", or "Divide by zero"."""
     module = from_proto(_model(name)).module
     assert len(module["main"].params) == 1
+
+
+@pytest.mark.parametrize("name", ["9**9**9", "2*3", "7", "1_0", "0", "1 0", "٣"])
+def test_a_name_that_looks_like_a_number_is_a_name(name: str) -> None:
+    """An axis of any size was one of 999, 6, 7, or 10."""
+    (size,) = from_proto(_model(name)).module["main"].params[0].ty.shape.values
+    assert isinstance(size, tirx.Var)
+
+
+def test_names_that_differ_in_blanks_are_two_sizes() -> None:
+    module = from_proto(_model("n m", "nm")).module
+    assert len({str(param.ty.shape.values[0]) for param in module["main"].params}) == 2
 
 
 def test_formulas_over_sizes_that_are_there_are_kept() -> None:

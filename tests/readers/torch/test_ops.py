@@ -189,6 +189,10 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         lambda x: (*torch.var_mean(x, (1, 2)), *torch.var_mean(x, 0, correction=0, keepdim=True), *torch.std_mean(x)),
         (IMAGE,),
     ),
+    "bits that are moved by bits of another type": (
+        lambda x, y: (x << y, y >> x, x << 2, 100 >> x, torch.bitwise_left_shift(x, 3), x << torch.tensor(2)),
+        (torch.arange(6, dtype=torch.int32).reshape(2, 3), torch.arange(3)),
+    ),
 }  # fmt: skip
 
 
