@@ -1,6 +1,8 @@
 """Tensors that an ONNX model keeps in other files.
 
-In: a model without them. Out: the names of the files, or :class:`UnsafeLocationError` for one that is not beside it.
+In: a model without them. Out: the same with them, or :class:`UnsafeLocationError` for a file that is not beside it.
+Caches of model hubs hold links: the file of a model and that of its tensors lie beside each other where these lead.
+onnx reads no tensors through links.
 """
 
 from __future__ import annotations
@@ -22,14 +24,30 @@ class UnsafeLocationError(ValueError):
     """A model that names a file elsewhere."""
 
 
-def check_locations(model: Any, folder: Path) -> None:
+def read_tensors(model: Any, path: Path) -> None:
+    """Puts what lies beside the file of a model, which is at ``path``, into it."""
+    folder = path.absolute().parent
+    check_locations(model, folder, path.resolve().parent)
+    for tensor in _messages(model):
+        said = _said_of(tensor)
+        if said and tensor.data_location == tensor.EXTERNAL:
+            with (folder / said["location"]).open("rb") as file:
+                file.seek(int(said.get("offset", 0)))
+                tensor.raw_data = file.read(int(said.get("length", -1)))
+            tensor.data_location = tensor.DEFAULT
+            del tensor.external_data[:]
+
+
+def check_locations(model: Any, folder: Path, home: Path | None = None) -> None:
     """Raises where a tensor of the ONNX model is said to lie outside of ``folder``, or in what can't be it.
+
+    ``home``: where the file of the model is, links followed; those of tensors may lead there.
 
     A file with holes in it may be larger than memory and take no place on disk: no more is read than the elements may
     take, which are of 16 bytes at most.
     """
     for location in locations(model):
-        check_location(location, folder)
+        check_location(location, folder, home)
     for tensor in _messages(model):
         said = _said_of(tensor)
         if not said:
@@ -74,14 +92,18 @@ def locations(model: Any) -> list[str]:
     return list(dict.fromkeys(str(entry.value) for entry in entries if entry.key == "location"))
 
 
-def check_location(location: str, folder: Path) -> None:
-    """Raises unless it is a relative path that stays in ``folder``, links followed."""
+def check_location(location: str, folder: Path, home: Path | None = None) -> None:
+    """Raises unless it is a relative path that stays in ``folder``, links followed, or leads to the folder ``home``."""
     parts = {*PurePosixPath(location).parts, *PureWindowsPath(location).parts}
     is_elsewhere = (
         not location or ".." in parts or PurePosixPath(location).is_absolute() or PureWindowsPath(location).anchor
     )
-    if is_elsewhere or "\0" in location or not (folder / location).resolve().is_relative_to(folder.resolve()):
+    if is_elsewhere or "\0" in location or not _is_beside((folder / location).resolve(), folder, home):
         raise UnsafeLocationError(f"its tensors are said to lie in {location!r}, which is not beside the model")
+
+
+def _is_beside(place: Path, folder: Path, home: Path | None) -> bool:
+    return place.is_relative_to(folder.resolve()) or place.parent == home
 
 
 def _messages(message: Any) -> Iterator[Any]:

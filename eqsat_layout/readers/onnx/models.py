@@ -15,7 +15,7 @@ from eqsat_layout.graph.unfinished import blocks_ended
 from eqsat_layout.readers.model import Model, Sizes
 from eqsat_layout.readers.naming import with_names
 from eqsat_layout.readers.onnx.definitions import check_nodes
-from eqsat_layout.readers.onnx.external_data import check_is_complete, check_locations
+from eqsat_layout.readers.onnx.external_data import check_is_complete, read_tensors
 from eqsat_layout.readers.onnx.folding import folded, with_functions_inlined
 from eqsat_layout.readers.onnx.graphs import (
     OnnxNodeError,
@@ -41,8 +41,7 @@ def loaded(path: Path) -> Any:
         model = onnx.load(path, load_external_data=False)
     except importlib.import_module("google.protobuf.message").DecodeError as error:
         raise ValueError(f"is no ONNX model: {error}") from error
-    check_locations(model, path.absolute().parent)
-    onnx.external_data_helper.load_external_data_for_model(model, str(path.absolute().parent))
+    read_tensors(model, path)
     return model
 
 

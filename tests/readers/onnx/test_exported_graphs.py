@@ -171,6 +171,28 @@ def test_definitions_that_depend_on_which_operands_are_left_out() -> None:
     assert [int(size) for size in from_proto(given).module["main"].ret_ty.shape] == [2, 4, 8]
 
 
+def test_tensors_are_read_through_the_links_of_a_hub(tmp_path: Path) -> None:
+    """A cache of models holds links to files beside each other; onnx refuses those of tensors."""
+    weights = {"w": np.arange(4, dtype="float32"), "v": np.arange(4, 8, dtype="float32")}
+    nodes = [node("Add", ["x", "w"], ["m"]), node("Mul", ["m", "v"], ["y"])]
+    given = model(nodes, {"x": [4]}, weights)
+    blobs, view = tmp_path / "blobs", tmp_path / "snapshots" / "main"
+    for folder in (blobs, view):
+        folder.mkdir(parents=True)
+    onnx.save(given, blobs / "model.onnx", save_as_external_data=True, size_threshold=0, location="model.onnx_data")
+    for name in ("model.onnx", "model.onnx_data"):
+        (blobs / name).rename(blobs / f"of_{name}")
+        (view / name).symlink_to(f"../../blobs/of_{name}")
+    x = np.ones(4, "float32")
+    (got,) = eqsat_layout.Session(view / "model.onnx").run(None, {"x": x})
+    np.testing.assert_array_equal(got, (x + weights["w"]) * weights["v"])
+    (view / "model.onnx_data").unlink()
+    (tmp_path / "secret").write_bytes(bytes(32))
+    (view / "model.onnx_data").symlink_to("../../secret")
+    with pytest.raises(EqsatError, match=r"'model\.onnx_data', which is not beside the model"):
+        read_model(view / "model.onnx")
+
+
 def test_tensors_in_a_file_that_is_not_there_or_was_not_loaded(tmp_path: Path) -> None:
     """ONNX said of both that the file "is not regular file"; of a model in memory it looked in the working folder."""
     given = model([node("Add", ["x", "w"], ["y"])], {"x": [4]}, {"w": np.ones(4, "float32")})
