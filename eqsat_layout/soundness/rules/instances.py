@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from types import MappingProxyType
 
@@ -69,13 +69,16 @@ class Instances:
         self._refused: Counter[Trait] = Counter()
         self._taken: Counter[Trait] = Counter()
         self._chosen: Counter[str] = Counter()
-        self._count = max(EACH, TOGETHER // max(1, len(self._bodies)))
+
+    def keep(self, keys: Collection[str]) -> None:
+        """Draws for these bodies only from now on."""
+        self._bodies = {key: types for key, types in self._bodies.items() if key in keys}
 
     def draw(
         self, shapes: Sequence[Shape], parts: Sequence[Part], make_view: MakeView, rng: random.Random
     ) -> dict[str, list[Instance]]:
         """Instances of each body, some of those found before where no more are found."""
-        count = self._count
+        count = max(EACH, TOGETHER // max(1, len(self._bodies)))
         made: dict[str, list[Instance]] = {}
         fitting = FittingParts(parts, make_view, rng)
         for key, types in self._bodies.items():

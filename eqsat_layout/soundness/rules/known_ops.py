@@ -29,8 +29,9 @@ IS_PART = "it is a view, a pad or a crop"
 _MOST_WORK = 100_000
 """Expressions that one run may evaluate: some 0.1 s. A larger op is none for models, in which it is run hundreds of
 times. Counted, not timed: every machine has the same vocabularies."""
-_MOST_OF_LONG = 15_000
-"""The same with a long axis, so that reductions go over it: what goes step by step takes ten times as long for each."""
+_MOST_OF_LONG = 50
+"""The same for each element along a long axis, so that reductions go over it: what goes step by step takes ten times as
+long."""
 _REMEMBERED = 4096
 """Calls of which it is kept what they are imported as."""
 
@@ -222,8 +223,8 @@ def run_once(signature: Signature, call: OpCall | None, interpreters: dict[str, 
         except (EqsatError, *ILL_TYPED) as error:  # operations that NumPy has not, extents below 0
             why = f"it can't be evaluated: {error}"
         else:
-            is_long = any(array.size > LARGEST for array in operands)
-            if runner.work - before > (_MOST_OF_LONG if is_long else _MOST_WORK):
+            longest = max((array.size for array in operands), default=0)
+            if runner.work - before > (_MOST_OF_LONG * longest if longest > LARGEST else _MOST_WORK):
                 return "it takes too long to be evaluated; smaller calls of it may not"
             if [(tuple(map(int, m.values.shape[1:])), str(m.values.dtype)) for m in found] == types:
                 interpreters[signature.key] = runner

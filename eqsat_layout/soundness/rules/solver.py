@@ -21,8 +21,8 @@ from eqsat_layout.graph.part_calls import PartCall, part_calls
 from eqsat_layout.soundness.rules.call_search import nearer_type
 from eqsat_layout.soundness.rules.draws import COMPUTED, DTYPES
 from eqsat_layout.soundness.rules.fitting_parts import KINDS, FittingParts, MisfitError, Shape, Type, taken
-from eqsat_layout.soundness.rules.known_ops import part_of
-from eqsat_layout.soundness.rules.schema import OpCall, all_ops, drawn, has_attributes, takes
+from eqsat_layout.soundness.rules.known_ops import part_of, unusable
+from eqsat_layout.soundness.rules.schema import LONG, LONGEST, OpCall, all_ops, drawn, has_attributes, takes
 from eqsat_layout.soundness.rules.similar_calls import BodyClaims, SimilarCalls
 from eqsat_layout.soundness.rules.term_types import AppliedTerm, TermTypes
 
@@ -63,8 +63,8 @@ class Solver:
         self._nodes, self._shapes, self._parts, self._good = types, shapes, parts, good
         self._rng, self.draws = rng, draws
         self._chosen = chosen
-        said = {str(value).strip("\"'") for of_one in types.attributes.values() for _, value in of_one}
-        self._dtypes = [*DTYPES, *(dtype for dtype in COMPUTED[len(DTYPES) :] if dtype in said)]
+        self._said = {str(value).strip("\"'") for of_one in types.attributes.values() for _, value in of_one}
+        self._dtypes = [*DTYPES, *(dtype for dtype in COMPUTED[len(DTYPES) :] if dtype in self._said)]
         self._failures = Counter[str]()
         self._vain = set[str]()
 
@@ -78,7 +78,8 @@ class Solver:
             self._told: dict[Expr | None, Any] = {}
             self._named = {**self._nodes.named, **self._drawn_names()}
             self._dtype = "float32" if self._rng.random() < 0.6 else self._rng.choice(self._dtypes)
-            self._alike = SimilarCalls(self._shapes, self._dtype, self._good, self._rng, self._numbers)
+            long = LONGEST if "float16" in (self._dtype, *self._said) else LONG
+            self._alike = SimilarCalls(self._shapes, self._dtype, self._good, self._rng, self._numbers, long)
             self.draws -= 1
             try:
                 self._solve()
@@ -227,7 +228,10 @@ class Solver:
             if call is None:
                 continue
             part = part_of(call) if is_part and call.made is not None else None
-            fits = call.made is not None and (part is None or _is_told_as(part, text, said))
+            is_told = part is None or _is_told_as(part, text, said)
+            if not is_told and not unusable(call):  # an op where sizes are not known, with what was written
+                part, is_told = None, True
+            fits = call.made is not None and is_told
             if fits and self._agrees(applied, call, result):
                 self._told.update({value: call.values[name] for name, value in said if name in call.values})
                 return part or call
