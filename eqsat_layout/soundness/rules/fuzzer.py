@@ -17,7 +17,7 @@ from eqsat_layout.egraph.op_answers import OpAnswers
 from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.egraph.rule_lint import lint
 from eqsat_layout.egraph.rules import RuleSource, is_own
-from eqsat_layout.soundness.rules.body_searches import searches
+from eqsat_layout.soundness.rules.body_searches import search_of, searches
 from eqsat_layout.soundness.rules.conclusions import Conclusions
 from eqsat_layout.soundness.rules.counterexample import describe
 from eqsat_layout.soundness.rules.host_answers import check_answers
@@ -30,7 +30,7 @@ from eqsat_layout.soundness.rules.pace import Pace
 from eqsat_layout.soundness.rules.promising import Promise
 from eqsat_layout.soundness.rules.questions import Questions
 from eqsat_layout.soundness.rules.random_model import make_model, make_narrow_model
-from eqsat_layout.soundness.rules.remarks import never_false, never_held, never_true, remarks_on
+from eqsat_layout.soundness.rules.remarks import never_false, never_held, never_true, no_such_type, remarks_on
 from eqsat_layout.soundness.rules.reports import Effort, FuzzReport, RuleReport, in_order, side_by_side
 from eqsat_layout.soundness.rules.rule_base import RuleBase, claims_anything, read_rule_base
 from eqsat_layout.soundness.rules.terms import MeaninglessError
@@ -282,7 +282,8 @@ class Fuzzer:
             for lexicon in self._lexicons.values():
                 if name in lexicon.vocabulary.missing:
                     return f"no instance: {name}: {lexicon.vocabulary.missing[name]}"
-        why = self._instances.why_none(rule.key) or self._other_operands(rule)
+        why = no_such_type(search_of(self._base, rule.body))
+        why = why or self._instances.why_none(rule.key) or self._other_operands(rule)
         if why:
             return f"no instance: {why}"
         guards = [guard for (key, guard), count in self._matcher.unguarded.items() if key == rule.key and count]

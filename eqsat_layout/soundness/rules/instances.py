@@ -69,6 +69,7 @@ class Instances:
         self._refused: Counter[Trait] = Counter()
         self._taken: Counter[Trait] = Counter()
         self._chosen: Counter[str] = Counter()
+        self._in_vain: Counter[str] = Counter()
 
     def keep(self, keys: Collection[str]) -> None:
         """Draws for these bodies only from now on."""
@@ -87,19 +88,23 @@ class Instances:
             known = self._found.setdefault(key, [])
             promise = self._promises.get(key)
             draws = (DRAWS if known else FIRST_DRAWS) * (1 if promise is None else PATIENCE)
+            draws //= 1 + self._in_vain[key]  # the harder it is, the less comes of yet more of it
             numbers = () if promise is None else promise.numbers
             solver = Solver(types, shapes, fitting, rng, draws, self._good, self._chosen, numbers)
             fresh: list[Instance] = []
+            telling = False
             for _ in range(1 if known else PATIENCE):
                 if self._is_vain(types):
                     break
                 kept, others = _telling(solver, promise, CHOICE * count, rng)
                 fresh = self._usable(key, kept, count - int(UNKEPT * count) if others else count)
+                telling = telling or bool(fresh)
                 fresh += self._usable(key, others, count - len(fresh))
                 if fresh or solver.draws <= 0:
                     break  # else what fits together does not run, or is a view
             made[key] = [*fresh, *rng.sample(known, min(count - len(fresh), len(known)))]
             known += fresh
+            self._in_vain[key] = 0 if telling else self._in_vain[key] + 1
         return made
 
     def _usable(self, key: str, drawn: Iterable[Instance], count: int) -> list[Instance]:

@@ -82,6 +82,8 @@ class Solver:
             self._alike = SimilarCalls(self._shapes, self._dtype, self._good, self._rng, self._numbers, long)
             self.draws -= 1
             try:
+                for node, ty in self._nodes.called:
+                    self._set(node, ty)
                 self._solve()
             except MisfitError:
                 self._chosen.update(name for key, name in self._named.items() if key not in self._nodes.named)

@@ -9,6 +9,7 @@ import pytest
 
 from eqsat_layout.egraph.rules import rule_files
 from eqsat_layout.graph.borders import Border
+from eqsat_layout.graph.graph import TensorType
 from eqsat_layout.maps import IndexMap
 from eqsat_layout.soundness.rules import instances
 from eqsat_layout.soundness.rules.body_searches import BodySearch, searches
@@ -144,3 +145,40 @@ def test_axes_of_float16_are_longer_than_it_counts(tmp_path: Path) -> None:
         calls = [call for instance in found["sum of halves"] for call in instance.values() if isinstance(call, OpCall)]
         extents |= {int(extent) for call in calls for ty in call.operands for extent in ty.shape}
     assert max(extents) > 2048
+
+
+def test_less_is_drawn_of_what_is_never_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rule that no draw fits took half a minute, as much in every vocabulary."""
+    sought = sought_by(
+        tmp_path, '(rule ((= y (Op k a)) (is k "relax.nn.gelu")) ((live y)) :ruleset logical :name "any gelu")'
+    )
+    given: list[int] = []
+
+    class Nothing:
+        draws = 0
+
+        def __init__(self, *arguments: object):
+            given.extend(draws for draws in arguments if isinstance(draws, int))
+
+        def solve(self) -> None:
+            return None
+
+    monkeypatch.setattr(instances, "Solver", Nothing)
+    drawn = Instances(sought)
+    for seed in range(4):
+        drawn.draw(SHAPES, [], lambda shape, _: IndexMap.identity(shape), random.Random(seed))
+    assert given == [given[0], given[0] // 2, given[0] // 3, given[0] // 4]
+
+
+def test_types_that_a_body_calls_by_name_are_drawn(tmp_path: Path) -> None:
+    """No term was of that type but by chance: a rule about four bytes was never judged."""
+    sought = sought_by(
+        tmp_path,
+        '(rule ((= y (Op k (Arg x (Arg z (End))))) (is k "relax.minimum") (typed x "int8[5]") (typed z "int8[3,5]"))'
+        ' ((live y)) :ruleset logical :name "five bytes")',
+    )
+    found = Instances(sought).draw(SHAPES, [], lambda shape, _: IndexMap.identity(shape), random.Random(0))
+    calls = [call for instance in found["five bytes"] for call in instance.values()]
+    types = [call.operands for call in calls if isinstance(call, OpCall)]
+    assert types
+    assert set(types) == {(TensorType((5,), "int8"), TensorType((3, 5), "int8"))}
