@@ -96,7 +96,8 @@ class Instances:
             for _ in range(1 if known else PATIENCE):
                 if self._is_vain(types):
                     break
-                kept, others = _telling(solver, promise, CHOICE * count, rng)
+                patience = max(1, PATIENCE // (1 + self._in_vain[key]))
+                kept, others = _telling(solver, promise, CHOICE * count, patience, rng)
                 fresh = self._usable(key, kept, count - int(UNKEPT * count) if others else count)
                 telling = telling or bool(fresh)
                 fresh += self._usable(key, others, count - len(fresh))
@@ -176,9 +177,10 @@ class Instances:
 
 
 def _telling(
-    solver: Solver, promise: Promise | None, count: int, rng: random.Random
+    solver: Solver, promise: Promise | None, count: int, patience: int, rng: random.Random
 ) -> tuple[list[Instance], list[Instance]]:
-    """What is solved, and few of those that say little: those of which the rule claims something, and others."""
+    """What is solved, and few of those that say little: those of which the rule claims something, and others, up to
+    ``patience`` times as many."""
     kept: list[Instance] = []
     others: list[Instance] = []
     draws = solver.draws
@@ -188,7 +190,7 @@ def _telling(
         if rng.random() < IDLE or not _is_idle(instance, may_be_twins=may_be_twins):
             (kept if is_kept else others).append(instance)
         is_late = solver.draws < (1 - 1 / PATIENCE) * draws
-        if len(kept) >= (count / CHOICE if is_late else count) or len(others) >= PATIENCE * count:
+        if len(kept) >= (count / CHOICE if is_late else count) or len(others) >= patience * count:
             break
     return kept, others[:count]
 

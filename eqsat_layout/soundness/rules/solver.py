@@ -63,8 +63,9 @@ class Solver:
         self._nodes, self._shapes, self._parts, self._good = types, shapes, parts, good
         self._rng, self.draws = rng, draws
         self._chosen = chosen
-        self._said = {str(value).strip("\"'") for of_one in types.attributes.values() for _, value in of_one}
-        self._dtypes = [*DTYPES, *(dtype for dtype in COMPUTED[len(DTYPES) :] if dtype in self._said)]
+        said = {str(value).strip("\"'") for of_one in types.attributes.values() for _, value in of_one}
+        self._dtypes = [*DTYPES, *(dtype for dtype in COMPUTED[len(DTYPES) :] if dtype in said)]
+        self._long = LONGEST if "float16" in said else LONG
         self._failures = Counter[str]()
         self._vain = set[str]()
 
@@ -78,8 +79,7 @@ class Solver:
             self._told: dict[Expr | None, Any] = {}
             self._named = {**self._nodes.named, **self._drawn_names()}
             self._dtype = "float32" if self._rng.random() < 0.6 else self._rng.choice(self._dtypes)
-            long = LONGEST if "float16" in (self._dtype, *self._said) else LONG
-            self._alike = SimilarCalls(self._shapes, self._dtype, self._good, self._rng, self._numbers, long)
+            self._alike = SimilarCalls(self._shapes, self._dtype, self._good, self._rng, self._numbers, self._long)
             self.draws -= 1
             try:
                 for node, ty in self._nodes.called:
