@@ -129,7 +129,8 @@ def fuzz_summary(report: FuzzReport, proofs: dict[tuple[str, int, str], str]) ->
             f"\n{sound} of {len(report.rules)} rules without a counterexample in {report.instances:,} instances; "
             f"{report.answers:,} answers of the host checked, "
             f"{report.compared:,} e-classes and rows compared after all rules ran together "
-            f"({report.models} models, {report.seconds:.0f} s, {rate:,.0f} instances per second, seed {report.seed})"
+            f"({report.models} models, {report.least_models} or more for each of these rules, "
+            f"{report.seconds:.0f} s, {rate:,.0f} instances per second, seed {report.seed})"
         )
     )
     return Group(table, *lines)

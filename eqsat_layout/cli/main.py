@@ -312,7 +312,7 @@ def fuzz(
     console = make_console()
     with errors(debug):
         from eqsat_layout.cli.fuzz import FuzzOptions, run_fuzz
-        from eqsat_layout.soundness.rules.fuzzer import AT_MOST
+        from eqsat_layout.soundness.rules.pace import AT_MOST
         from eqsat_layout.soundness.rules.reports import Effort
 
         effort = Effort(seconds=seconds, cases=cases, at_most=AT_MOST if files else None)

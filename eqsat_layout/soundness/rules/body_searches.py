@@ -76,7 +76,8 @@ def _bodies_for(base: RuleBase, rule: Rule, fact: tuple[Expr, ...], suffix: str)
 
 def search_of(base: RuleBase, body: Sequence[Expr]) -> BodySearch:
     """The terms that a body looks for, by the meanings of its relations, as far as these are conjunctions."""
-    said = [formula for fact in body for formula in _said(base, fact, "", itertools.count())]
+    texts = dict(_texts_in(body))
+    said = [formula for fact in body for formula in _said(base, substitute(fact, texts), "", itertools.count())]
     named = [
         (str(f[1]), str(f[2])[1:-1]) for f in said if f[0] == "named" and str(f[2])[:1] == '"' and is_variable(f[1])
     ]
@@ -98,6 +99,14 @@ def search_of(base: RuleBase, body: Sequence[Expr]) -> BodySearch:
         alike=tuple(_alike(said)),
         held=tuple((str(f[1]), str(f[2])[1:-1]) for f in said if f[0] == "everywhere" and is_text(f[2])),
     )
+
+
+def _texts_in(body: Sequence[Expr]) -> Iterator[tuple[str, Expr]]:
+    """Variables that are said to be some text, such as the name of an op or a type, or what an attribute is."""
+    for fact in body:
+        if isinstance(fact, tuple) and fact[0] == "=":
+            names = [part for part in fact[1:] if isinstance(part, str) and is_variable(part)]
+            yield from ((name, text) for text in fact[1:] if is_text(text) for name in names)
 
 
 def _alike(said: Sequence[tuple[Expr, ...]]) -> Iterator[tuple[str, ...]]:

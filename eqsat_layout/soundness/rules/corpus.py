@@ -16,7 +16,8 @@ from pathlib import Path
 
 from eqsat_layout.egraph.rules import rule_files
 from eqsat_layout.errors import RuleError
-from eqsat_layout.soundness.rules.fuzzer import AT_MOST, fuzz_rules
+from eqsat_layout.soundness.rules.fuzzer import fuzz_rules
+from eqsat_layout.soundness.rules.pace import AT_MOST
 from eqsat_layout.soundness.rules.reports import Effort, FuzzReport
 
 USUAL = Effort(at_most=AT_MOST)

@@ -17,7 +17,7 @@ from eqsat_layout.egraph.op_answers import OpAnswers
 from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.egraph.rule_lint import lint
 from eqsat_layout.egraph.rules import RuleSource, is_own
-from eqsat_layout.soundness.rules.body_searches import searches
+from eqsat_layout.soundness.rules.body_searches import search_of, searches
 from eqsat_layout.soundness.rules.conclusions import Conclusions
 from eqsat_layout.soundness.rules.counterexample import describe
 from eqsat_layout.soundness.rules.host_answers import check_answers
@@ -26,10 +26,11 @@ from eqsat_layout.soundness.rules.lexicon import Host, Lexicon
 from eqsat_layout.soundness.rules.made_rows import made_names
 from eqsat_layout.soundness.rules.matching import MOST, Matcher
 from eqsat_layout.soundness.rules.model import Row, RuleModel
+from eqsat_layout.soundness.rules.pace import Pace
 from eqsat_layout.soundness.rules.promising import Promise
 from eqsat_layout.soundness.rules.questions import Questions
 from eqsat_layout.soundness.rules.random_model import make_model, make_narrow_model
-from eqsat_layout.soundness.rules.remarks import never_false, never_held, never_true, remarks_on
+from eqsat_layout.soundness.rules.remarks import never_false, never_held, never_true, no_such_type, remarks_on
 from eqsat_layout.soundness.rules.reports import Effort, FuzzReport, RuleReport, in_order, side_by_side
 from eqsat_layout.soundness.rules.rule_base import RuleBase, claims_anything, read_rule_base
 from eqsat_layout.soundness.rules.terms import MeaninglessError
@@ -41,16 +42,6 @@ DESCRIBED = 5
 """Counterexamples of one rule in one model that are put into words; the smallest is kept."""
 TOGETHER_EVERY, USERS_TOGETHER_EVERY = 2, 3
 """Models in one of which all rules run together: of the package, and of somebody's own."""
-PATIENCE = 3
-"""How many times the models asked for are made so that rare rules have their instances too."""
-AT_MOST = 12
-"""Rules times models for a file of somebody's own, some ten seconds of work; those of the package are not fuzzed again
-for it. Counted, not timed: the same seed finds the same on any machine."""
-_LEAST_MODELS = 2
-"""However many rules there are."""
-AFTERWARDS = 4
-"""Models, or as many as it took, for the other rules of a file when one of them is known to be wrong. They are counted,
-not timed: the same seed finds the same on any machine."""
 FEW_RULES = 24
 """Up to so many rules, models are made with more terms of each; more of somebody's own are fuzzed in groups."""
 NARROW = 1
@@ -124,6 +115,7 @@ class Fuzzer:
         self._every = USERS_TOGETHER_EVERY if self._is_users else TOGETHER_EVERY
         self._lexicons: dict[Any, Lexicon] = {}
         self._filled: set[str] = set()
+        self._decided: set[str] = set()
         self._wanted = sorted(set(_named_ops(base)))
         fuzzed = [watched.rule for watched in self._matcher.watched]
         self._sought = fuzzed if len(fuzzed) <= FEW_RULES else []
@@ -132,18 +124,19 @@ class Fuzzer:
         self._instances = Instances({key: one for _, key, one in sought}, promises)
         self.reports = [RuleReport(watched.rule) for watched in self._matcher.watched]
         self._refused = [RuleReport(rule, trouble=why) for rule, why in self._matcher.refused]
-        self._found_out: int | None = None
 
     def run(self, effort: Effort, progress: Progress = lambda found, share: None, first: int = 0) -> FuzzReport:
         """Makes and checks models, from number ``first`` on, until the effort is spent."""
         start = time.perf_counter()
         models = 0
+        pace = Pace(effort, self.reports, lambda rule: claims_anything(rule, self._base))
         while True:
             seconds = time.perf_counter() - start
-            share = self._share(effort, models, seconds)
+            share = pace.share(seconds, are_wrong_together=bool(self._found.false_merges))
             progress(self._so_far(models, seconds), share)
             if share >= 1:
                 break
+            pace.begins_model()
             model = self.model(first + models)
             self.check(model)
             self._check_narrow(model.lexicon, first + models)
@@ -158,6 +151,8 @@ class Fuzzer:
                     wrong = [f"{wrong[0]}; {self._blamed(model)}", *wrong[1:]]
                 self._found.false_merges += [f"{line} (seed {self._seed}, model {models})" for line in wrong[:3]]
             models += 1
+            if self._until_caught or self._is_users:
+                self._leave_decided()
         for report in self.reports:
             if not report.instances and not report.trouble:
                 report.trouble = report.not_made or self._why_none(report.rule)
@@ -212,32 +207,6 @@ class Fuzzer:
         )
         return bool(Matcher(base, []).together(model)[1])
 
-    def _share(self, effort: Effort, models: int, seconds: float) -> float:
-        if effort.seconds is not None:
-            return seconds / effort.seconds
-        if effort.at_most is not None and models:
-            spent = models >= _LEAST_MODELS and models * len(self.reports) >= effort.at_most
-            if spent or self._is_decided(models):
-                return 1.0
-        if models < effort.models:
-            return models / (effort.models * PATIENCE)
-        waiting = [r for r in self.reports if r.instances and not r.trouble and not r.failures]
-        least = min((r.instances for r in waiting), default=effort.cases)
-        if least >= effort.cases or models >= effort.models * PATIENCE:
-            return 1.0
-        return max(models / (effort.models * PATIENCE), least / effort.cases)
-
-    def _is_decided(self, models: int) -> bool:
-        """Whether nothing more is to be found out: all rules that claim anything are known to be wrong, or one is, or
-        all of them together, and the others had their time too."""
-        if self._found_out is None and (self._found.false_merges or any(r.failures for r in self.reports)):
-            self._found_out = models
-        if self._found_out is None:
-            return False
-        waiting = [r for r in self.reports if not r.failures and not r.trouble and claims_anything(r.rule, self._base)]
-        late = models >= self._found_out + max(AFTERWARDS, self._found_out)
-        return late or not waiting or bool(self._found.false_merges)
-
     def model(self, number: int) -> RuleModel:
         """The model of that number: the same for the same seed."""
         shape = FAMILIES[number % len(FAMILIES)]
@@ -249,6 +218,12 @@ class Fuzzer:
             known = self._questions.make_lexicon(vocabulary, variant + self._seed, self._sought, must=must)
             self._lexicons[shape, variant] = known
         return make_model(known, self._base, self._seed * 1_000_003 + number, self._sought)
+
+    def _leave_decided(self) -> None:
+        """Rules that are known to be wrong are looked for no longer: what they would take is left for the others."""
+        self._decided = {report.rule.key for report in self.reports if report.failures}
+        self._sought = [rule for rule in self._sought if rule.key not in self._decided]
+        self._instances.keep({key for rule in self._sought for key, _ in searches(self._base, rule)})
 
     def _check_narrow(self, lexicon: Lexicon, number: int) -> None:
         """Checks models of the rules' own terms."""
@@ -264,7 +239,7 @@ class Fuzzer:
         found = self._matcher.matches(model)
         for report, (watched, rows) in zip(self.reports, found.items(), strict=True):
             report.matches += len(rows)
-            if not report.trouble and not (self._until_caught and report.failures):
+            if not report.trouble and report.rule.key not in self._decided:
                 self._check_rule(model, report, [name for name, _ in watched.variables], rows)
 
     def _check_rule(self, model: RuleModel, report: RuleReport, names: Sequence[str], rows: Sequence[Row]) -> None:
@@ -307,7 +282,8 @@ class Fuzzer:
             for lexicon in self._lexicons.values():
                 if name in lexicon.vocabulary.missing:
                     return f"no instance: {name}: {lexicon.vocabulary.missing[name]}"
-        why = self._instances.why_none(rule.key) or self._other_operands(rule)
+        why = no_such_type(search_of(self._base, rule.body))
+        why = why or self._instances.why_none(rule.key) or self._other_operands(rule)
         if why:
             return f"no instance: {why}"
         guards = [guard for (key, guard), count in self._matcher.unguarded.items() if key == rule.key and count]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from types import MappingProxyType
 
@@ -69,13 +69,17 @@ class Instances:
         self._refused: Counter[Trait] = Counter()
         self._taken: Counter[Trait] = Counter()
         self._chosen: Counter[str] = Counter()
-        self._count = max(EACH, TOGETHER // max(1, len(self._bodies)))
+        self._in_vain: Counter[str] = Counter()
+
+    def keep(self, keys: Collection[str]) -> None:
+        """Draws for these bodies only from now on."""
+        self._bodies = {key: types for key, types in self._bodies.items() if key in keys}
 
     def draw(
         self, shapes: Sequence[Shape], parts: Sequence[Part], make_view: MakeView, rng: random.Random
     ) -> dict[str, list[Instance]]:
         """Instances of each body, some of those found before where no more are found."""
-        count = self._count
+        count = max(EACH, TOGETHER // max(1, len(self._bodies)))
         made: dict[str, list[Instance]] = {}
         fitting = FittingParts(parts, make_view, rng)
         for key, types in self._bodies.items():
@@ -84,19 +88,24 @@ class Instances:
             known = self._found.setdefault(key, [])
             promise = self._promises.get(key)
             draws = (DRAWS if known else FIRST_DRAWS) * (1 if promise is None else PATIENCE)
+            draws //= 1 + self._in_vain[key]  # the harder it is, the less comes of yet more of it
             numbers = () if promise is None else promise.numbers
             solver = Solver(types, shapes, fitting, rng, draws, self._good, self._chosen, numbers)
             fresh: list[Instance] = []
+            telling = False
             for _ in range(1 if known else PATIENCE):
                 if self._is_vain(types):
                     break
-                kept, others = _telling(solver, promise, CHOICE * count, rng)
+                patience = max(1, PATIENCE // (1 + self._in_vain[key]))
+                kept, others = _telling(solver, promise, CHOICE * count, patience, rng)
                 fresh = self._usable(key, kept, count - int(UNKEPT * count) if others else count)
+                telling = telling or bool(fresh)
                 fresh += self._usable(key, others, count - len(fresh))
                 if fresh or solver.draws <= 0:
                     break  # else what fits together does not run, or is a view
             made[key] = [*fresh, *rng.sample(known, min(count - len(fresh), len(known)))]
             known += fresh
+            self._in_vain[key] = 0 if telling else self._in_vain[key] + 1
         return made
 
     def _usable(self, key: str, drawn: Iterable[Instance], count: int) -> list[Instance]:
@@ -168,9 +177,10 @@ class Instances:
 
 
 def _telling(
-    solver: Solver, promise: Promise | None, count: int, rng: random.Random
+    solver: Solver, promise: Promise | None, count: int, patience: int, rng: random.Random
 ) -> tuple[list[Instance], list[Instance]]:
-    """What is solved, and few of those that say little: those of which the rule claims something, and others."""
+    """What is solved, and few of those that say little: those of which the rule claims something, and others, up to
+    ``patience`` times as many."""
     kept: list[Instance] = []
     others: list[Instance] = []
     draws = solver.draws
@@ -180,7 +190,7 @@ def _telling(
         if rng.random() < IDLE or not _is_idle(instance, may_be_twins=may_be_twins):
             (kept if is_kept else others).append(instance)
         is_late = solver.draws < (1 - 1 / PATIENCE) * draws
-        if len(kept) >= (count / CHOICE if is_late else count) or len(others) >= PATIENCE * count:
+        if len(kept) >= (count / CHOICE if is_late else count) or len(others) >= patience * count:
             break
     return kept, others[:count]
 

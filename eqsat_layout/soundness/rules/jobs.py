@@ -118,4 +118,5 @@ def _merged_rule(reports: Sequence[RuleReport]) -> RuleReport:
         min(found, key=lambda c: c.size, default=None),
         trouble[0] if trouble else "",
         tuple(line for line in reports[0].remarks if all(line in r.remarks for r in reports)),
+        models=sum(r.models for r in reports),
     )

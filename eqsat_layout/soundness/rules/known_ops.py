@@ -23,14 +23,15 @@ from eqsat_layout.graph.templates import settings_of
 from eqsat_layout.soundness.oracle.tir_interpreter import Interpreter
 from eqsat_layout.soundness.oracle.tir_values import Masked
 from eqsat_layout.soundness.rules.runners import LegalisedOp, RunnableOp, build_call, sorts
-from eqsat_layout.soundness.rules.schema import LARGEST, OpCall
+from eqsat_layout.soundness.rules.schema import LARGEST, LONG, OpCall
 
 IS_PART = "it is a view, a pad or a crop"
 _MOST_WORK = 100_000
 """Expressions that one run may evaluate: some 0.1 s. A larger op is none for models, in which it is run hundreds of
 times. Counted, not timed: every machine has the same vocabularies."""
-_MOST_OF_LONG = 15_000
-"""The same with a long axis, so that reductions go over it: what goes step by step takes ten times as long for each."""
+_MOST_OF_LONG, _MOST_OF_LONGEST = 15_000, 110_000
+"""The same with a long axis, so that reductions go over it: what goes step by step takes ten times as long for each.
+And with one of the longest, which only rules about float16 have: running sums go along it."""
 _REMEMBERED = 4096
 """Calls of which it is kept what they are imported as."""
 
@@ -222,14 +223,20 @@ def run_once(signature: Signature, call: OpCall | None, interpreters: dict[str, 
         except (EqsatError, *ILL_TYPED) as error:  # operations that NumPy has not, extents below 0
             why = f"it can't be evaluated: {error}"
         else:
-            is_long = any(array.size > LARGEST for array in operands)
-            if runner.work - before > (_MOST_OF_LONG if is_long else _MOST_WORK):
+            if runner.work - before > _most_work(max((array.size for array in operands), default=0)):
                 return "it takes too long to be evaluated; smaller calls of it may not"
             if [(tuple(map(int, m.values.shape[1:])), str(m.values.dtype)) for m in found] == types:
                 interpreters[signature.key] = runner
                 return ""
             return "what evaluates it gives another type than Relax has for it"
     return why
+
+
+def _most_work(size: int) -> int:
+    """Expressions that one run may evaluate of an op on so many elements."""
+    if size <= LARGEST:
+        return _MOST_WORK
+    return _MOST_OF_LONG if size <= LONG else _MOST_OF_LONGEST
 
 
 @lru_cache(1024)

@@ -16,6 +16,7 @@ from eqsat_layout.egraph.expressions import Expr, arguments_of, is_variable, sho
 from eqsat_layout.soundness.rules.bits import WORLDS
 from eqsat_layout.soundness.rules.body_searches import BodySearch
 from eqsat_layout.soundness.rules.fitting_parts import MisfitError
+from eqsat_layout.soundness.rules.forgotten import forgotten_operand
 from eqsat_layout.soundness.rules.model import RuleModel
 from eqsat_layout.soundness.rules.values import IllTypedError
 
@@ -109,7 +110,8 @@ class Pattern:
                     known = self._tensor(waiting[0], want)
                     self.scope[name] = known
                     for other in waiting[1:]:
-                        self._tensor(other, self._type(known))
+                        if not self._is_made_so(other, known):
+                            self._tensor(other, self._type(known))
                 finally:
                     if name not in self.scope:
                         definitions += waiting
@@ -118,6 +120,48 @@ class Pattern:
                 known = self._any(want) if number is None else self._filled(number, want)
             self.scope[name] = known
         return int(known)
+
+    def _is_made_so(self, term: Expr, number: int) -> bool:
+        """Makes a tensor, which is some op's result already, of other operands too: two terms are seldom equal by
+        chance."""
+        if not isinstance(term, tuple) or term[0] not in ("Op", "at"):
+            return False
+        terms, rest = arguments_of(term[2] if term[0] == "Op" else ("Arg", term[2], ("End",)))
+        key = str(term[1])
+        for name, operands in self.model.values.makers(number):
+            known = self.scope.get(key)
+            if name not in ([known] if known is not None else self._options.get(key, [name])):
+                continue
+            scope = self._with_other_operand(name, terms, rest, operands)
+            if scope is not None:
+                self.scope |= {**scope, key: name}
+                return True
+        return False
+
+    def _with_other_operand(
+        self, name: str, terms: Sequence[Expr], rest: Expr, operands: tuple[int, ...]
+    ) -> dict[str, Any] | None:
+        """What the names of operands stand for where one that stands for nothing yet is another tensor than here."""
+        count = len(terms)
+        names = [term for term in terms if isinstance(term, str)]
+        if len(set(names)) < count or count > len(operands) or (not isinstance(rest, str) and count < len(operands)):
+            return None
+        wanted: dict[str, Any] = dict(zip(names, operands, strict=False))
+        wanted |= {rest: operands[count:]} if isinstance(rest, str) else {}
+        if any(self.scope.get(term, number) != number for term, number in wanted.items()):
+            return None
+        free = [i for i, term in enumerate(names) if term not in self.scope and not self._definitions.get(term)]
+        free += range(count, len(operands)) if isinstance(rest, str) and rest not in self.scope else ()
+        if not free:
+            return None
+        place = self.model.rng.choice(free)
+        other = forgotten_operand(self.model, name, operands, place)
+        if other is None:
+            return None
+        operands = (*operands[:place], self.model.leaf(other), *operands[place + 1 :])
+        self.model.apply(name, operands)
+        wanted = dict(zip(names, operands, strict=False))
+        return {**wanted, **({rest: operands[count:]} if isinstance(rest, str) else {})}
 
     def _any(self, want: Type | None) -> int:
         if want is None:

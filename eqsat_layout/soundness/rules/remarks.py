@@ -13,7 +13,9 @@ from typing import Any
 from eqsat_layout.egraph.expressions import Expr, is_variable, quoted, show, unquoted, variables
 from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.egraph.rule_grammar import COMPUTED
+from eqsat_layout.soundness.rules.body_searches import BodySearch, is_text
 from eqsat_layout.soundness.rules.rule_base import RuleBase, without_meaning
+from eqsat_layout.soundness.rules.term_types import type_called
 
 _NAMES = ("String", "i64")
 _SHOWN = 3
@@ -78,6 +80,12 @@ def never_true(guard: Expr, rule: Rule, lexicons: Iterable[Mapping[str, Iterable
     few = [quoted(value) for value in islice(seen, _SHOWN)]
     default = show(("default", *guard[1:3]))
     return f"{said}, where it is {', '.join(few)}; {default} says that it is as if it were left out" if few else said
+
+
+def no_such_type(sought: BodySearch) -> str:
+    """Which type the body calls by a name that is none; empty if there is none such."""
+    names = [str(ty) for _, ty in (*sought.typed, *sought.gives) if is_text(ty) and type_called(ty) is None]
+    return f'no type is called {names[0]}; that of 2 x 3 numbers is "float32[2,3]"' if names else ""
 
 
 def _tests(fact: tuple[Expr, ...], base: RuleBase) -> bool:

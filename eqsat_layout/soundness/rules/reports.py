@@ -12,10 +12,10 @@ from eqsat_layout.soundness.rules.counterexample import Counterexample
 
 @dataclass
 class RuleReport:
-    """``instances`` checked; ``matches`` found. ``trouble`` says why a rule could not be checked, or not in full;
-    ``remarks`` how far one may trust that nothing was found; ``not_made`` why an op that it asks for could not be had,
-    where nothing is claimed then; ``not_held``, for each of its wants, why the memory holds no such tensor, empty where
-    it does in some instance."""
+    """``instances`` checked; ``matches`` found; ``models`` in which it was looked for. ``trouble`` says why a rule
+    could not be checked, or not in full; ``remarks`` how far one may trust that nothing was found; ``not_made`` why an
+    op that it asks for could not be had, where nothing is claimed then; ``not_held``, for each of its wants, why the
+    memory holds no such tensor, empty where it does in some instance."""
 
     rule: Rule
     matches: int = 0
@@ -26,6 +26,7 @@ class RuleReport:
     remarks: tuple[str, ...] = ()
     not_made: str = ""
     not_held: dict[Expr, str] = field(default_factory=dict)
+    models: int = 0
 
     @property
     def is_sound(self) -> bool:
@@ -60,6 +61,11 @@ class FuzzReport:
     def instances(self) -> int:
         """Instances of all rules."""
         return sum(r.instances for r in self.rules)
+
+    @property
+    def least_models(self) -> int:
+        """In how many models each rule was looked at, at the least, that is not known to be wrong."""
+        return min((r.models for r in self.rules if not r.failures), default=0)
 
     @property
     def is_clean(self) -> bool:
@@ -99,8 +105,9 @@ def merged(reports: Sequence[FuzzReport], rules: list[RuleReport], seconds: floa
 @dataclass(frozen=True)
 class Effort:
     """When to stop: after ``seconds``; or when ``models`` were made and every rule that has instances had ``cases``, or
-    when rules were looked at in models ``at_most`` times, each rule in each model counted and two models made, or
-    before that, when every rule is known to be wrong. Without ``seconds`` the same is done on every machine."""
+    when rules were looked for in models ``at_most`` times, each rule in each model counted until it is known to be
+    wrong, or twice as often as there are rules if that is more, or before that, when every rule is known to be wrong.
+    Without ``seconds`` the same is done on every machine."""
 
     seconds: float | None = None
     cases: int = 1000

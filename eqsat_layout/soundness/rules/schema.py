@@ -33,6 +33,8 @@ LARGEST = 64
 """Elements of a tensor of a random shape."""
 LONG = 320
 """Elements of a tensor with an axis that narrow dtypes can't count."""
+LONGEST = 2112
+"""The same for float16, of which sums of ones end at 2048."""
 
 _REMEMBERED = 10_000
 """Calls that are kept."""
@@ -249,5 +251,7 @@ def _small_type(ty: Any) -> TensorType | None:
     if not isinstance(ty, relax.TensorType) or extents is None:
         return None
     shape = tuple(int(e) if isinstance(e, tvm.tirx.IntImm) else 0 for e in extents)
-    fits = str(ty.dtype) in COMPUTED and math.prod(shape) <= 16 * LARGEST and all(e > 0 for e in shape)
+    size = math.prod(shape)
+    is_small = size <= 16 * LARGEST or size == max(shape) <= LONGEST
+    fits = str(ty.dtype) in COMPUTED and is_small and all(e > 0 for e in shape)
     return TensorType(shape, str(ty.dtype)) if fits else None

@@ -72,9 +72,11 @@ class SimilarCalls:
         good: Mapping[str, Sequence[OpCall]],
         rng: random.Random,
         numbers: Sequence[Any] = (),
+        long: int = LONG,
     ):
-        """``numbers``: those that decide what the rule says."""
+        """``numbers``: those that decide what the rule says; ``long``: the extent of long axes."""
         self._shapes, self._dtype, self._good, self._rng, self._numbers = shapes, dtype, good, rng, numbers
+        self._long = long
 
     def call(
         self, text: str, known: Sequence[TensorType | None], result: Type | None, body: BodyClaims, *, exact: bool
@@ -139,7 +141,7 @@ class SimilarCalls:
 
     def _first(self, usual: OpCall | None) -> TensorType:
         found = self._short(usual)
-        return _lengthened(found, self._rng) if found.shape and self._rng.random() < _LONG_ONES else found
+        return _lengthened(found, self._long, self._rng) if found.shape and self._rng.random() < _LONG_ONES else found
 
     def _short(self, usual: OpCall | None) -> TensorType:
         rng = self._rng
@@ -208,10 +210,10 @@ def _resized(ty: TensorType, numbers: Sequence[Any], rng: random.Random) -> Tens
     return TensorType(tuple(shape), ty.dtype) if math.prod(shape) <= LARGEST else ty
 
 
-def _lengthened(ty: TensorType, rng: random.Random) -> TensorType:
+def _lengthened(ty: TensorType, extent: int, rng: random.Random) -> TensorType:
     """The type with one long axis; the others have one element."""
     long = rng.randrange(len(ty.shape))
-    return TensorType(tuple(LONG if axis == long else 1 for axis in range(len(ty.shape))), ty.dtype)
+    return TensorType(tuple(extent if axis == long else 1 for axis in range(len(ty.shape))), ty.dtype)
 
 
 def _rearranged(ty: TensorType, rng: random.Random) -> TensorType:

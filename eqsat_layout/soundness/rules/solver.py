@@ -21,8 +21,8 @@ from eqsat_layout.graph.part_calls import PartCall, part_calls
 from eqsat_layout.soundness.rules.call_search import nearer_type
 from eqsat_layout.soundness.rules.draws import COMPUTED, DTYPES
 from eqsat_layout.soundness.rules.fitting_parts import KINDS, FittingParts, MisfitError, Shape, Type, taken
-from eqsat_layout.soundness.rules.known_ops import part_of
-from eqsat_layout.soundness.rules.schema import OpCall, all_ops, drawn, has_attributes, takes
+from eqsat_layout.soundness.rules.known_ops import part_of, unusable
+from eqsat_layout.soundness.rules.schema import LONG, LONGEST, OpCall, all_ops, drawn, has_attributes, takes
 from eqsat_layout.soundness.rules.similar_calls import BodyClaims, SimilarCalls
 from eqsat_layout.soundness.rules.term_types import AppliedTerm, TermTypes
 
@@ -65,6 +65,7 @@ class Solver:
         self._chosen = chosen
         said = {str(value).strip("\"'") for of_one in types.attributes.values() for _, value in of_one}
         self._dtypes = [*DTYPES, *(dtype for dtype in COMPUTED[len(DTYPES) :] if dtype in said)]
+        self._long = LONGEST if "float16" in said else LONG
         self._failures = Counter[str]()
         self._vain = set[str]()
 
@@ -78,9 +79,11 @@ class Solver:
             self._told: dict[Expr | None, Any] = {}
             self._named = {**self._nodes.named, **self._drawn_names()}
             self._dtype = "float32" if self._rng.random() < 0.6 else self._rng.choice(self._dtypes)
-            self._alike = SimilarCalls(self._shapes, self._dtype, self._good, self._rng, self._numbers)
+            self._alike = SimilarCalls(self._shapes, self._dtype, self._good, self._rng, self._numbers, self._long)
             self.draws -= 1
             try:
+                for node, ty in self._nodes.called:
+                    self._set(node, ty)
                 self._solve()
             except MisfitError:
                 self._chosen.update(name for key, name in self._named.items() if key not in self._nodes.named)
@@ -227,7 +230,10 @@ class Solver:
             if call is None:
                 continue
             part = part_of(call) if is_part and call.made is not None else None
-            fits = call.made is not None and (part is None or _is_told_as(part, text, said))
+            is_told = part is None or _is_told_as(part, text, said)
+            if not is_told and not unusable(call):  # an op where sizes are not known, with what was written
+                part, is_told = None, True
+            fits = call.made is not None and is_told
             if fits and self._agrees(applied, call, result):
                 self._told.update({value: call.values[name] for name, value in said if name in call.values})
                 return part or call

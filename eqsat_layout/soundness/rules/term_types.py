@@ -6,10 +6,23 @@ they come about. An op of one key takes operands of one type wherever it stands.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from eqsat_layout.egraph.expressions import Expr, arguments_of
+from eqsat_layout.graph.graph import TensorType
 from eqsat_layout.soundness.rules.body_searches import BodySearch
+from eqsat_layout.soundness.rules.draws import COMPUTED
+
+_TYPE = re.compile(r'"(\w+)\[([\d,]*)\]"')
+
+
+def type_called(name: Expr) -> TensorType | None:
+    """The type that a body calls by its name, ``"float32[2,3]"``; None for a variable, and for what is none."""
+    found = _TYPE.fullmatch(name) if isinstance(name, str) else None
+    if found is None or found[1] not in COMPUTED:
+        return None
+    return TensorType(tuple(int(extent) for extent in found[2].split(",") if extent), found[1])
 
 
 @dataclass(frozen=True)
@@ -36,6 +49,8 @@ class TermTypes:
     """By op: the name of an attribute, and what it is; None: its default."""
     alike: tuple[tuple[str, ...], ...] = ()
     """Ops of one name each."""
+    called: list[tuple[int, TensorType]] = field(default_factory=list)
+    """Nodes whose type the body calls by its name."""
     _parents: list[int] = field(default_factory=list)
     _nodes: dict[Expr, int] = field(default_factory=dict)
 
@@ -56,6 +71,9 @@ class TermTypes:
                     types._join(x, y)
         for term, ty in sought.typed:
             types._join(types._node(term), types._node(("type", ty)))
+        for ty in dict.fromkeys(ty for _, ty in (*sought.typed, *sought.gives)):
+            known = type_called(ty)
+            types.called += [] if known is None else [(types._node(("type", ty)), known)]
         for key, ty in sought.gives:
             for applied in [a for a in types.applied if a.key == key]:
                 types._join(applied.result, types._node(("type", ty)))

@@ -22,7 +22,8 @@ def assert_rules_sound(
     """
     from eqsat_layout.egraph.python_rules import PythonRule
     from eqsat_layout.egraph.rules import rule_files
-    from eqsat_layout.soundness.rules.fuzzer import AT_MOST, fuzz_rules
+    from eqsat_layout.soundness.rules.fuzzer import fuzz_rules
+    from eqsat_layout.soundness.rules.pace import AT_MOST
     from eqsat_layout.soundness.rules.reports import Effort
 
     written = [rule if isinstance(rule, PythonRule) else Path(rule) for rule in rules]

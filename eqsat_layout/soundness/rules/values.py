@@ -111,6 +111,7 @@ class Values:
             self._tried.add(number)
         if number in self._tried and not self.is_trying:
             self._tried.remove(number)
+            self.made_by[number] = made_by
             if not isinstance(value, tuple):
                 self._of_shape.setdefault(value.shape[1:], []).append(number)
                 self._of_type.setdefault((value.shape[1:], str(value.dtype)), []).append(number)

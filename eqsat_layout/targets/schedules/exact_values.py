@@ -50,12 +50,15 @@ _BINARY: Final[Mapping[Any, Callable[[Any, Any], Any]]] = {
     tirx.BitwiseAnd: operator.and_,
     tirx.BitwiseOr: operator.or_,
     tirx.BitwiseXor: operator.xor,
+    tirx.LShift: operator.lshift,
+    tirx.RShift: operator.rshift,
 }
+_UNARY: Final[Mapping[Any, Callable[[Any], Any]]] = {tirx.Not: np.logical_not, tirx.BitwiseNot: np.invert}
 
 _UNEQUAL: Final = (operator.ne, lambda a, b: (a < b) | (a > b))
 """What ``NE`` may be of NaN: true on devices, false in LLVM's code for CPUs."""
 
-_OPS: Final = {kind: pure_op(kind.__name__, "arithmetic that is not to be simplified") for kind in (*_BINARY, tirx.Not)}
+_OPS: Final = {kind: pure_op(kind.__name__, "arithmetic that is not to be simplified") for kind in (*_BINARY, *_UNARY)}
 """By the kind of node that they stand for."""
 _KINDS: Final = {str(op.name): kind for kind, op in _OPS.items()}
 _MINUS_ZERO: Final = pure_op("MinusZero", "-0.0, which the simplifier takes for 0.0")
@@ -144,7 +147,7 @@ def _divides_what_wraps(value: Any) -> bool:
     """Division is lowered by the range of its operands, which is worked out as if arithmetic did not wrap around, and
     as if casts from unsigned integers were of what fits."""
     return any(
-        nodes_of(part, tvm.ir.TensorLoad) and nodes_of(part, *WRAPPING, tirx.Cast)
+        nodes_of(part, tvm.ir.TensorLoad) and nodes_of(part, *WRAPPING, tirx.LShift, tirx.Cast)
         for division in nodes_of(value, tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod)
         if str(division.ty.dtype).startswith(("int", "uint"))
         for part in (division.a, division.b)
@@ -249,7 +252,7 @@ def _parts(node: Any) -> tuple[Any, ...] | None:
     """What a node computes with; ``None`` for one that is not looked into."""
     if type(node) in _BINARY:
         return node.a, node.b
-    if isinstance(node, tirx.Not):
+    if type(node) in _UNARY:
         return (node.a,)
     if isinstance(node, tirx.Cast):
         return (node.value,)
@@ -309,8 +312,8 @@ def _evaluated(
         return np.asarray(unequal(*done))
     if type(node) in _BINARY:
         return np.asarray(_BINARY[type(node)](*done))
-    if isinstance(node, tirx.Not):
-        return np.asarray(np.logical_not(*done))
+    if type(node) in _UNARY:
+        return np.asarray(_UNARY[type(node)](*done))
     if isinstance(node, tirx.Cast):
         return done[0].astype(_numpy(node))
     if is_rounding(node):

@@ -86,3 +86,19 @@ def test_ops_of_any_one_name_take_turns(tmp_path: Path) -> None:
     names = {call.name for one in found for call in one.values() if isinstance(call, OpCall)}
     assert len(names) >= 25
     assert names & {"relax.tril", "relax.triu", "relax.cumsum", "relax.cumprod", "relax.sort", "relax.flip"}
+
+
+def test_what_is_said_to_be_some_text_is_looked_for_as_that(tmp_path: Path) -> None:
+    """Where a type, a name or an attribute stood behind a variable, instances were found by chance only."""
+    path = tmp_path / "mine.egg"
+    path.write_text(
+        """(rule ((= y (Op k (Arg x (End)))) (is k n) (= n "relax.sum") (attr k "axis" a) (= "[0]" a)
+                  (typed x t) (= t "int8[5]")) ((live y)) :ruleset logical :name "behind variables")""",
+        encoding="utf-8",
+    )
+    base = read_rule_base([*rule_files(), path])
+    (rule,) = [rule for rule in base.rules if rule.file == str(path)]
+    ((_, sought),) = searches(base, rule)
+    assert sought.named == (("k", "relax.sum"),)
+    assert sought.typed == (("x", '"int8[5]"'),)
+    assert sought.attributes == (("k", "axis", '"[0]"'),)

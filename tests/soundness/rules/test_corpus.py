@@ -10,7 +10,8 @@ from effort import some
 
 from eqsat_layout.egraph.rules import rule_files
 from eqsat_layout.soundness.rules.corpus import CorpusRule, cases_in, judge_case
-from eqsat_layout.soundness.rules.fuzzer import AT_MOST, fuzz_rules
+from eqsat_layout.soundness.rules.fuzzer import fuzz_rules
+from eqsat_layout.soundness.rules.pace import AT_MOST
 from eqsat_layout.soundness.rules.prover import Prover
 from eqsat_layout.soundness.rules.reports import Effort, FuzzReport
 from eqsat_layout.soundness.rules.rule_base import read_rule_base

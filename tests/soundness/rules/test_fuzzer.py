@@ -14,11 +14,12 @@ from eqsat_layout.errors import RuleError
 from eqsat_layout.soundness import assert_rules_sound
 from eqsat_layout.soundness.rules import fuzzer
 from eqsat_layout.soundness.rules.counterexample import elements, first_difference
-from eqsat_layout.soundness.rules.fuzzer import AT_MOST, FEW_RULES, Fuzzer, Progress, fuzz_rules, in_groups
+from eqsat_layout.soundness.rules.fuzzer import FEW_RULES, Fuzzer, Progress, fuzz_rules, in_groups
 from eqsat_layout.soundness.rules.jobs import fuzz_in_processes
 from eqsat_layout.soundness.rules.known_ops import imports, unusable
 from eqsat_layout.soundness.rules.mutation import judge, mutants_of
 from eqsat_layout.soundness.rules.ops import usual_call
+from eqsat_layout.soundness.rules.pace import AT_MOST
 from eqsat_layout.soundness.rules.reports import Effort, FuzzReport
 from eqsat_layout.soundness.rules.rule_base import read_rule_base
 
@@ -37,7 +38,7 @@ def written(tmp_path: Path, text: str) -> Path:
 
 
 def test_every_classical_mistake_is_found() -> None:
-    report = fuzz(BAD)
+    report = fuzz(BAD, Effort(at_most=AT_MOST))
     assert len(report.rules) == 15
     missed = [str(r.rule) for r in report.rules if not r.failures]
     assert not missed

@@ -9,6 +9,7 @@ import pytest
 
 from eqsat_layout.egraph.rules import rule_files
 from eqsat_layout.graph.borders import Border
+from eqsat_layout.graph.graph import TensorType
 from eqsat_layout.maps import IndexMap
 from eqsat_layout.soundness.rules import instances
 from eqsat_layout.soundness.rules.body_searches import BodySearch, searches
@@ -50,6 +51,19 @@ def test_crops_are_those_that_the_body_says(tmp_path: Path) -> None:
     found = Instances(sought).draw(SHAPES, parts, lambda shape, _: IndexMap.identity(shape), random.Random(0))
     assert found["steps"]
     assert all(isinstance(call, OpCall) for instance in found["steps"] for call in instance.values())
+
+
+def test_crops_are_ops_with_what_was_written_where_sizes_are_not_known(tmp_path: Path) -> None:
+    """A slice from -9 on is a crop that begins at 0, unless sizes are unknown: rules about it had no instance."""
+    sought = sought_by(
+        tmp_path,
+        '(rule ((= y (Op k (Arg x (End)))) (is k "relax.strided_slice") (attr k "axes" "[0]") (attr k "begin" "[-9]")'
+        ' (attr k "end" "[2]") (default k "strides")) ((live y)) :ruleset logical :name "from the ninth on")',
+    )
+    parts = [IndexMap.identity(SHAPES[0]), Border(SHAPES[0], ((0, 0), (0, 1)), None)]
+    found = Instances(sought).draw(SHAPES, parts, lambda shape, _: IndexMap.identity(shape), random.Random(0))
+    calls = [call for instance in found["from the ninth on"] for call in instance.values()]
+    assert any(isinstance(call, OpCall) and call.values["begin"] == [-9] for call in calls)
 
 
 def test_what_is_a_view_in_whatever_call_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,3 +129,56 @@ def test_some_axes_are_longer_than_narrow_dtypes_count(tmp_path: Path) -> None:
     found = Instances(sought).draw(SHAPES, views, lambda shape, _: IndexMap.identity(shape), random.Random(0))
     calls = [call for one in found[case.name] for call in one.values() if isinstance(call, OpCall)]
     assert max(extent for call in calls for ty in call.operands for extent in ty.shape) > 255
+
+
+def test_axes_of_float16_are_longer_than_it_counts(tmp_path: Path) -> None:
+    """Sums of ones end at 2048 there, and axes at 320 elements: that they are exact was "ok"."""
+    sought = sought_by(
+        tmp_path,
+        '(rule ((= y (Op k (Arg (Op j (Arg x (End))) (End)))) (is j "relax.astype") (attr j "dtype" "\'float16\'")'
+        ' (is k "relax.sum") (attr k "axis" "[0]")) ((live y)) :ruleset logical :name "sum of halves")',
+    )
+    drawn = Instances(sought)
+    extents: set[int] = set()
+    for seed in range(4):
+        found = drawn.draw(SHAPES, [], lambda shape, _: IndexMap.identity(shape), random.Random(seed))
+        calls = [call for instance in found["sum of halves"] for call in instance.values() if isinstance(call, OpCall)]
+        extents |= {int(extent) for call in calls for ty in call.operands for extent in ty.shape}
+    assert max(extents) > 2048
+
+
+def test_less_is_drawn_of_what_is_never_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rule that no draw fits took half a minute, as much in every vocabulary."""
+    sought = sought_by(
+        tmp_path, '(rule ((= y (Op k a)) (is k "relax.nn.gelu")) ((live y)) :ruleset logical :name "any gelu")'
+    )
+    given: list[int] = []
+
+    class Nothing:
+        draws = 0
+
+        def __init__(self, *arguments: object):
+            given.extend(draws for draws in arguments if isinstance(draws, int))
+
+        def solve(self) -> None:
+            return None
+
+    monkeypatch.setattr(instances, "Solver", Nothing)
+    drawn = Instances(sought)
+    for seed in range(4):
+        drawn.draw(SHAPES, [], lambda shape, _: IndexMap.identity(shape), random.Random(seed))
+    assert given == [given[0], given[0] // 2, given[0] // 3, given[0] // 4]
+
+
+def test_types_that_a_body_calls_by_name_are_drawn(tmp_path: Path) -> None:
+    """No term was of that type but by chance: a rule about four bytes was never judged."""
+    sought = sought_by(
+        tmp_path,
+        '(rule ((= y (Op k (Arg x (Arg z (End))))) (is k "relax.minimum") (typed x "int8[5]") (typed z "int8[3,5]"))'
+        ' ((live y)) :ruleset logical :name "five bytes")',
+    )
+    found = Instances(sought).draw(SHAPES, [], lambda shape, _: IndexMap.identity(shape), random.Random(0))
+    calls = [call for instance in found["five bytes"] for call in instance.values()]
+    types = [call.operands for call in calls if isinstance(call, OpCall)]
+    assert types
+    assert set(types) == {(TensorType((5,), "int8"), TensorType((3, 5), "int8"))}

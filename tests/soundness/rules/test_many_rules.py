@@ -47,6 +47,10 @@ NOT_FUZZED = {
         '(rule ((= y (Op k (Arg x (End)))) (is k "relax.isnan")) ((may-become y x))',
         "no instance in which (may-become ...) claims anything: (and (ok t) (same-type y t)) is never true",
     ),
+    "no type": (
+        '(rule ((= y (Op k (Arg x (End)))) (is k "relax.exp") (typed x "float32")) ((live y))',
+        'no instance: no type is called "float32"; that of 2 x 3 numbers is "float32[2,3]"',
+    ),
     "a sort": ("(sort S) (relation s (S)) (rule ((s x)) ((s x))", "no random instances of sort 'S'"),
 }
 """The beginning of a rule, and what is said of it."""

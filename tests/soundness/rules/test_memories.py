@@ -11,8 +11,9 @@ from eqsat_layout.egraph.rules import rule_files
 from eqsat_layout.maps import GLOBAL
 from eqsat_layout.soundness.rules import fuzzer
 from eqsat_layout.soundness.rules.corpus import CorpusRule, cases_in, judge_case
-from eqsat_layout.soundness.rules.fuzzer import AT_MOST, fuzz_rules
+from eqsat_layout.soundness.rules.fuzzer import fuzz_rules
 from eqsat_layout.soundness.rules.memories import ARRAYS
+from eqsat_layout.soundness.rules.pace import AT_MOST
 from eqsat_layout.soundness.rules.reports import Effort
 from eqsat_layout.soundness.rules.stored import StoredBytes
 from eqsat_layout.soundness.rules.vocabulary import FAMILIES, make_vocabulary

@@ -209,6 +209,28 @@ def test_unsigned_dividends_that_wrap_around_do_so_before_they_are_divided(name:
         np.testing.assert_array_equal(found, expected[:, :count])
 
 
+SHIFTED: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any], Any]]] = {
+    "maximum": (lambda b, y: R.maximum(y, number(0, "int32")), lambda y: np.maximum(y, 0)),
+    "less": (lambda b, y: R.less(y, number(0, "int32")), lambda y: y < 0),
+    "floor_divide": (lambda b, y: R.floor_divide(y, number(3, "int32")), lambda y: y // 3),
+}
+
+
+@pytest.mark.parametrize("name", SHIFTED)
+def test_what_is_shifted_to_the_left_may_turn_negative(name: str) -> None:
+    """``(byte << 24) < 0`` was false: the simplifier takes what is shifted for a number of any size."""
+    op, expected = SHIFTED[name]
+
+    def body(b: Any, x: Any) -> Any:
+        wide = one(b, R.maximum(one(b, R.astype(x, "int32")), number(0, "int32")))
+        return op(b, one(b, R.left_shift(wide, number(24, "int32"))))
+
+    x = np.arange(256, dtype="uint8").reshape(8, 32)
+    machine = relax.VirtualMachine(eqsat_layout.compile(program(body, x.shape, dtype="uint8")), tvm.cpu())
+    found = machine["main"](tvm.runtime.tensor(x)).numpy()
+    np.testing.assert_array_equal(found, expected(x.astype("int32") << 24))
+
+
 def test_arithmetic_inside_of_bits_and_calls_is_hidden_too() -> None:
     """``x == x`` inside of an exclusive or was true of NaN: what it was in was taken for one variable."""
     x = load("float32")
