@@ -7,6 +7,7 @@ finds out in a child process whether a slice comes to an end at all.
 from __future__ import annotations
 
 import errno
+import faulthandler
 import math
 import os
 import pickle
@@ -188,6 +189,7 @@ def _be_the_copy(
     try:
         with open(os.devnull, "wb") as nothing:
             os.dup2(nothing.fileno(), 2)  # Rust says aloud that memory is at an end
+        faulthandler.disable()  # and so does Python, to where it was told before
         size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         limits = [(resource.RLIMIT_AS, size + int(max(megabytes, 1) * _MEGABYTE)), (resource.RLIMIT_CORE, 0)]
         limits += [] if seconds is None else [(resource.RLIMIT_CPU, seconds)]
