@@ -17,7 +17,7 @@ from tvm import ir, s_tir, tirx
 
 from eqsat_layout.targets.schedules.lets import f32
 from eqsat_layout.targets.schedules.quantised_values import quantising
-from eqsat_layout.tir.rounded_quotients import rounded_quotients
+from eqsat_layout.targets.schedules.rounded_quotients import rounded_quotients
 from eqsat_layout.tir.structural import (
     changed_block,
     changed_loop,

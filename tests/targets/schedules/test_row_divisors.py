@@ -12,7 +12,7 @@ from tvm import te, tirx
 
 from eqsat_layout.targets.cpu.lowering import pipeline_name
 from eqsat_layout.targets.cpu.schedule import schedule_primfunc
-from eqsat_layout.tir.rounded_quotients import rounded_quotients
+from eqsat_layout.targets.schedules.rounded_quotients import rounded_quotients
 from eqsat_layout.tir.structural import nodes_of
 
 ROWS, COLUMNS = 6, 64
