@@ -13,8 +13,10 @@ from tvm import ir, tirx
 
 from eqsat_layout.tir.structural import is_one_of, nodes_of
 
-_ROUNDINGS: Final = {"floor", "ceil", "round", "nearbyint", "trunc"}
+_ROUNDINGS: Final = {"floor", "ceil", "round", "nearbyint", "trunc", "fmod"}
 """As they are called in both of TVM's rooms for such, ``prim`` and ``tirx``."""
+_REMAINDERS: Final = (tirx.Mod, tirx.FloorMod)
+"""Of a quotient a bit below a whole number all of the divisor is left, and else nothing."""
 
 
 def rounded_quotients(func: Any, apart: Sequence[Any] = ()) -> list[Any]:
@@ -23,7 +25,8 @@ def rounded_quotients(func: Any, apart: Sequence[Any] = ()) -> list[Any]:
         return []
     casts = (node for node in nodes_of(func.body, tirx.Cast) if _is_of_floats(node.value) and not _is_of_floats(node))
     calls = (node for node in nodes_of(func.body, ir.Call) if isinstance(node.op, ir.Op) and _word(node) in _ROUNDINGS)
-    values = [value for value in (*casts, *calls) if not is_one_of(value, apart)]
+    remainders = (node for node in nodes_of(func.body, *_REMAINDERS) if _is_of_floats(node))
+    values = [value for value in (*casts, *calls, *remainders) if not is_one_of(value, apart)]
     made = [(store.buffer, store.value) for store in nodes_of(func.body, tirx.BufferStore)]
     made += [(bind.var, bind.value) for bind in nodes_of(func.body, tirx.Bind)]
     known = set[Any]()
