@@ -202,7 +202,7 @@ def _on_matrix_unit(func: Any, means: _Means) -> Any:
     split = split_product(func, means.machine, means.signed)
     kernel = split and unless_refused(split.kernel)
     if kernel is not None and not means.machine.is_exact:
-        kernel = _with_short_functions(kernel)
+        kernel = _with_short_functions(divide_rows_once(kernel))
     return kernel and _named(func, _scheduled(kernel))
 
 

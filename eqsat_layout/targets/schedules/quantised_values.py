@@ -21,6 +21,8 @@ _ROUNDER: Final = 1.5 * 2**23
 """Floats beside this one are whole numbers, halves go to even ones, and its last 8 bits are 0."""
 _MANY: Final = 1024
 """Zero points are smaller."""
+_TO_EVEN: Final = ("tirx.round", "tirx.nearbyint")
+"""Roundings that give the even one of two numbers that are as near."""
 _BYTES: Final = {"uint8": (0.0, 255.0), "int8": (-128.0, 127.0)}
 
 
@@ -101,7 +103,7 @@ def _quantised(cast: Any) -> _Quantised | None:
     is_moved = isinstance(value, tirx.Add)
     for rounded, zero in ((value.a, value.b), (value.b, value.a)) if is_moved else ((value, f32(0)),):
         own = _zero_point(zero)
-        if is_call(rounded, "tirx.round") and str(rounded.ty.dtype) == "float32" and own is not None:
+        if any(is_call(rounded, name) for name in _TO_EVEN) and str(rounded.ty.dtype) == "float32" and own is not None:
             return _Quantised(rounded, own, low, high)
     return None
 

@@ -10,6 +10,7 @@ import tvm
 from tvm import te, tirx
 
 from eqsat_layout.targets.schedules.quantised_values import quantise_in_few_steps
+from eqsat_layout.targets.schedules.row_divisors import divide_rows_once
 from eqsat_layout.tir.intrinsics import is_call
 from eqsat_layout.tir.structural import nodes_of
 
@@ -86,6 +87,28 @@ def test_values_are_the_same(
         expected = np.clip(np.rint(VALUES) + np.float32(own), low, high)
     expected = (expected - own) * 0.25 if is_restored else expected.astype(dtype)
     np.testing.assert_array_equal(run(changed, dtype, zero), expected)
+
+
+@pytest.mark.parametrize("rounding", [tirx.round, tirx.nearbyint])
+def test_both_roundings_to_the_even_number_are_taken(rounding: Any) -> None:
+    """Relax rounds by ``nearbyint``, which was none of a quantiser: it took more steps, and a division."""
+    x = te.placeholder(VALUES.shape, "float32", "x")
+    low, high = (tirx.const(bound, "float32") for bound in BYTES["int8"])
+
+    def element(i: Any) -> Any:
+        return tirx.max(tirx.min(rounding(x[i] / tirx.const(0.25, "float32")), high), low).astype("int8")
+
+    result = te.compute(VALUES.shape, element)
+    func = te.create_prim_func([x, result], index_dtype_override="int64")
+    assert not nodes_of(divide_rows_once(func).body, tirx.Div)
+    changed = quantise_in_few_steps(func)
+    assert not any(is_call(c, f"tirx.{rounding.__name__}") for c in nodes_of(changed.body, tvm.ir.Call))
+    found = tvm.runtime.tensor(np.zeros(VALUES.shape, "int8"))
+    tvm.compile(tvm.IRModule({"main": changed.with_attr("global_symbol", "main")}), target="llvm")["main"](
+        tvm.runtime.tensor(VALUES), found
+    )
+    with np.errstate(over="ignore"):
+        np.testing.assert_array_equal(found.numpy(), np.clip(np.rint(VALUES / np.float32(0.25)), -128, 127))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tvm
 from targets.machines import AVX2
-from tvm import te, tirx
+from tvm import te, tirx, topi
 
 from eqsat_layout.targets.cpu.lowering import pipeline_name
 from eqsat_layout.targets.cpu.schedule import schedule_primfunc
@@ -65,6 +65,37 @@ def test_what_is_rounded_after_is_divided(number: float | None, rounding: Any) -
     with np.errstate(all="ignore"):
         wanted = ran(te.create_prim_func([x, y, z]), given, divisors)
     np.testing.assert_array_equal(ran(func, given, divisors), wanted)
+
+
+@pytest.mark.parametrize("number", [None, 3.25])
+def test_what_a_remainder_is_taken_of_is_divided(number: float | None) -> None:
+    """``x / 3.25 % 1`` of some multiples of 3.25 was almost 1: its product with the reciprocal is a bit below it."""
+    x = te.placeholder((ROWS, COLUMNS), "float32", name="x")
+    y = te.placeholder((ROWS,), "float32", name="y")
+    quotients = te.compute(x.shape, lambda i, j: x[i, j] / (y[i] if number is None else tirx.const(number, "float32")))
+    func = te.create_prim_func([x, y, topi.mod(quotients, tirx.const(1.0, "float32"))])
+    divisors = np.array([3.25, 49, 41, 10, 0.7, 1.1], "float32") if number is None else np.full(ROWS, number, "float32")
+    given = np.arange(COLUMNS, dtype="float32") * divisors[:, None]
+    np.testing.assert_array_equal(ran(schedule_primfunc(func, AVX2), given, divisors), ran(func, given, divisors))
+
+
+@pytest.mark.parametrize("number", [None, 3.25])
+def test_a_quotient_is_the_same_beside_its_floor(number: float | None) -> None:
+    """``x / 3.25 - floor(x / 3.25)`` of some multiples of 3.25 was below 0: a product less a floor of a quotient."""
+    x = te.placeholder((ROWS, COLUMNS), "float32", name="x")
+    y = te.placeholder((ROWS,), "float32", name="y")
+    quotients = te.compute(x.shape, lambda i, j: x[i, j] / (y[i] if number is None else tirx.const(number, "float32")))
+    func = te.create_prim_func([x, y, topi.subtract(quotients, topi.floor(quotients))])
+    divisors = np.array([3.25, 49, 41, 10, 0.7, 1.1], "float32") if number is None else np.full(ROWS, number, "float32")
+    given = np.arange(COLUMNS, dtype="float32") * divisors[:, None]
+    np.testing.assert_array_equal(ran(schedule_primfunc(func, AVX2), given, divisors), ran(func, given, divisors))
+
+
+def test_a_quotient_that_is_named_is_divided() -> None:
+    x = te.placeholder((COLUMNS,), "float32", name="x")
+    name = tirx.Var("quotient", "float32")
+    z = te.compute((COLUMNS,), lambda i: tirx.Let(name, x[i] / tirx.const(3.25, "float32"), te.floor(name)))
+    assert rounded_quotients(te.create_prim_func([x, z]))
 
 
 def test_a_place_that_is_a_quotient_is_divided() -> None:

@@ -25,6 +25,7 @@ from eqsat_layout.targets.cpu.machine import machine_of
 from eqsat_layout.targets.cpu.places.box import Box, in_boxes
 from eqsat_layout.targets.cpu.schedule import schedule_module, schedule_primfunc
 from eqsat_layout.targets.cpu.target import normalize_target
+from eqsat_layout.tir.structural import nodes_of
 
 needs_unit = pytest.mark.skipif(not matrix_unit.is_permitted(), reason="this machine has no matrix unit")
 
@@ -127,6 +128,18 @@ def test_a_product_of_any_shape_is_right(data):
         patch.setattr(split_products, "plan_tiles", plan)
         assert split_product(func, machine_here()) is not None
         assert_as_near_as_float32(run(func, [x, y]), x, y, np.matmul)
+
+
+def test_products_are_divided_by_a_number_as_products(always):
+    """Results of the unit were divided in earnest since expanding functions leaves divisions alone."""
+
+    def scores(builder, x, y):
+        return relax.op.divide(builder.emit(relax.op.matmul(x, y)), relax.const(np.float32(6)))
+
+    plain = function_of(scores, (64, 128), (128, 96))
+    assert split_product(plain, AMX) is not None
+    func = schedule_primfunc(plain, AMX)
+    assert not nodes_of(func.body, tirx.Div)
 
 
 @needs_unit
