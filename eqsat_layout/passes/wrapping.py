@@ -51,7 +51,8 @@ def with_wrapping_values(func: Any, wrapped: Callable[[Any, Any, Any], Any] = wr
     """``func`` with what it computes of integers in memory as they wrap around; indices stay as they are.
 
     Sums and products of signed ones that only meet one another stay: whatever a compiler makes of these is the same.
-    What is stored and read again is not of these, as the compiler may put one in the place of the other.
+    What is stored and read again is not of these, as the compiler may put one in the place of the other; nor is what
+    meets a number with the highest bits, which sets a bit where LLVM knows that no sum without overflow has it.
     """
     if not any(_is_wide(load) for load in nodes_of(func.body, ir.TensorLoad)):
         return func
@@ -75,7 +76,7 @@ def with_wrapping_values(func: Any, wrapped: Callable[[Any, Any, Any], Any] = wr
     def store(node: Any) -> Any:
         if _is_sum_so_far(node):
             return node
-        made = value(node.value, node.buffer in kept)
+        made = value(node.value, node.buffer in kept or _has_high_bits(node.value))
         return node if made.same_as(node.value) else tirx.BufferStore(node.buffer, made, node.indices)
 
     def bound(node: Any) -> Any:
@@ -106,6 +107,12 @@ def _is_sum_so_far(store: Any) -> bool:
     if not isinstance(value, tirx.Add) or not all(isinstance(one, ir.TensorLoad) for one in (value.a, value.b)):
         return False
     return any(one.source.same_as(store.buffer) for one in (value.a, value.b))
+
+
+def _has_high_bits(value: Any) -> bool:
+    """Whether some constant is so large or so far below 0: of ``x + least``, LLVM makes ``x | least``."""
+    numbers = (number for number in nodes_of(value, tirx.IntImm) if _is_wide(number))
+    return any(abs(number.value) >> int(tvm.DataType(str(number.ty.dtype)).bits) - 2 for number in numbers)
 
 
 def _is_wide(value: Any) -> bool:

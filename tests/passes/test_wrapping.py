@@ -61,3 +61,20 @@ def test_sums_that_wrap_around_are_compared_as_they_are() -> None:
     x = np.full((4, 3), np.iinfo("int32").max, "int32")
     got = run(lambda b, x: R.less(b.emit(R.sum(x, axis=1)), constant(0, "int32")), x)
     np.testing.assert_array_equal(got, x.sum(1, dtype="int32") < 0)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_a_sum_with_the_least_number_wraps_around(dtype: str) -> None:
+    """LLVM was told that it does not, and made ``x | least`` of ``x + least``."""
+    least = np.array(np.iinfo(dtype).min, dtype)
+    x = np.array([-1, 0, 1, least, 3 << 14, 5, -7, 9] * 4).astype(dtype)
+    got = run(lambda b, x: R.add(x, constant(int(least), dtype)), x)
+    np.testing.assert_array_equal(got, x + least)
+    four, near = np.array(4, dtype), least + np.array(3, dtype)
+    x *= np.array(3 << np.iinfo(dtype).bits // 2 - 3, dtype)
+
+    def squares(b: Any, x: Any) -> Any:
+        return b.emit(R.multiply(b.emit(R.multiply(x, x)), constant(4, dtype)))
+
+    got = run(lambda b, x: R.add(squares(b, x), constant(int(near), dtype)), x)
+    np.testing.assert_array_equal(got, x * x * four + near)

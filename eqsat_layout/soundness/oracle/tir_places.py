@@ -138,19 +138,25 @@ class AccessPlace:
         values, defined = pair
         flat, sure = self._resolve(frame, taken, "stores")
         whole = (frame.worlds, *grid)
-        lanes = np.broadcast_to(np.True_ if taken is None else taken, whole)
-        if sure is not None and not np.broadcast_to(sure, whole)[lanes].all():
+        lanes = None if taken is None else np.broadcast_to(taken, whole)
+
+        def asked(array: Array) -> Array:
+            """What it is in the lanes that ask."""
+            array = np.broadcast_to(array, whole)
+            return array if lanes is None else array[lanes]
+
+        if sure is not None and not asked(sure).all():
             raise InterpreterError(f"{self.function}: stores to {self.name} at an index that is not defined")
-        place = np.broadcast_to(flat, whole)[lanes]
+        place = asked(flat)
         if not place.size:
             return
-        frame.values[self.number].reshape(-1)[place] = np.broadcast_to(values, whole)[lanes]
+        frame.values[self.number].reshape(-1)[place] = asked(values)
         mask = frame.masks[self.number]
         if mask is None and defined is None:
             return
         if mask is None:
             mask = frame.masks[self.number] = np.ones(frame.values[self.number].shape, bool)
-        mask.reshape(-1)[place] = True if defined is None else np.broadcast_to(defined, whole)[lanes]
+        mask.reshape(-1)[place] = True if defined is None else asked(defined)
 
     def _refuse(self, outside: Mask, taken: Mask | None, what: str) -> None:
         if (outside if taken is None else outside & taken).any():

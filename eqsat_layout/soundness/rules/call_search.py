@@ -51,11 +51,14 @@ class CallSearch:
     """The first that TVM took, wanted or not."""
     reasons: Counter[str] = field(default_factory=Counter)
     """Why calls that TVM took were unwanted."""
+    illegal: Counter[str] = field(default_factory=Counter)
+    """Why those that type inference took were not legalised."""
 
     @property
     def is_vain(self) -> bool:
-        """Whether many were looked at, and all are unwanted for one reason."""
-        return len(self.reasons) == 1 and self.reasons.total() >= ALIKE
+        """Whether many were looked at, and all are unwanted for one reason, or are not legalised for one."""
+        is_illegal = self.typed is None and len(self.illegal) == 1 and self.illegal.total() >= LOOKS
+        return is_illegal or (len(self.reasons) == 1 and self.reasons.total() >= ALIKE)
 
     def run(self, unwanted: Callable[[OpCall], str], steps: int = STEPS) -> OpCall | None:
         """A call for which ``unwanted`` gives no reason; None if none is found."""
@@ -70,8 +73,12 @@ class CallSearch:
                 if not why:
                     return call
                 self.reasons[_kind(why, call)] += 1
-                if looked_at == LOOKS or self.is_vain:
+                if looked_at == LOOKS:
                     break
+            elif call.made is not None:
+                self.illegal[_kind(why, call)] += 1
+            if self.is_vain:
+                break
             kind = _kind(why, call)
             if kind not in self.calls or self.rng.random() < _REPLACED:
                 self.calls[kind] = (call, why)

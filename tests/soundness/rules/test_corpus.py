@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from effort import some
 
 from eqsat_layout.egraph.rules import rule_files
+from eqsat_layout.errors import RuleError
 from eqsat_layout.soundness.rules.corpus import CorpusRule, cases_in, judge_case
 from eqsat_layout.soundness.rules.fuzzer import fuzz_rules
 from eqsat_layout.soundness.rules.pace import AT_MOST
@@ -95,5 +97,8 @@ def test_no_wrong_rule_is_proved(file: Path, known: Prover, tmp_path: Path) -> N
         base = read_rule_base([*rule_files(), path])
         prover = Prover(base, known)
         rules = [rule for rule in base.rules if rule.file == str(path) and rule.name == case.name]
-        proofs = [prover.prove(rule) for rule in rules]
+        proofs = []
+        for rule in rules:
+            with suppress(RuleError):  # one that is refused is not proved
+                proofs.append(prover.prove(rule))
         assert [str(proof.rule) for proof in proofs if proof.proved and not proof.carried] == []

@@ -109,6 +109,13 @@ def test_an_op_that_can_not_be_run_is_not_sought_for_long() -> None:
     assert search.reasons.total() <= 100
 
 
+def test_an_op_that_tvm_has_no_kernel_of_is_not_sought_for_long() -> None:
+    """All was tried 64 000 times: no call is legalised, for the one reason."""
+    search = CallSearch("relax.nn.pixel_shuffle", random.Random(0))
+    assert search.run(unusable) is None
+    assert search.is_vain
+
+
 @pytest.mark.parametrize(
     ("op", "operands"),
     [
