@@ -35,7 +35,7 @@ def test_what_a_handler_raises_inside_of_tvm_is_that_outside(raised: BaseExcepti
 
 @pytest.mark.parametrize(("number", "expected"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)])
 def test_an_interrupt_in_a_pass_ends_the_compilation(
-    number: int, expected: type[BaseException], monkeypatch: pytest.MonkeyPatch
+    number: int, expected: type[BaseException], monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     """Ctrl-C was lost: the command went on and ended with exit code 0, its kernels without schedules."""
     monkeypatch.setenv("EQSAT_LAYOUT_STRICT", "")
@@ -50,6 +50,8 @@ def test_an_interrupt_in_a_pass_ends_the_compilation(
         return late
 
     monkeypatch.setattr(relax.transform, "LegalizeOps", interrupting)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     with sigterm_exits(), pytest.raises(expected):
         # of a shape that no other test has: what was legalised is remembered
         eqsat_layout.compile(program(lambda b, x: relax.op.exp(b.emit(relax.op.nn.relu(x))), (3, 41, number)))
