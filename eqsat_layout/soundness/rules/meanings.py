@@ -123,6 +123,10 @@ def unbound(formula: Expr) -> dict[str, None]:
     return {name: None for part in formula[1:] for name in unbound(part)}
 
 
+_NAMED = ("parameter", "type", "list of types")
+"""What a text may be as well: programs call their parameters as they like, and a type is called ``"int8[4]"``."""
+
+
 def never_holds(body: tuple[Expr, ...], base: RuleBase) -> str:
     """Why a body can't match anything, as far as its names say: a name of two kinds. Empty if they don't say so."""
     for name, kinds in _kinds_in(body, base).items():
@@ -135,8 +139,8 @@ def _kinds_in(body: tuple[Expr, ...], base: RuleBase) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
 
     def note(name: Expr, kind: str) -> None:
-        if literal_sort(str(name)) is not None and kind == "parameter":
-            return  # programs call theirs as they like
+        if literal_sort(str(name)) is not None and kind in _NAMED:
+            return
         if isinstance(name, str) and kind and (literal_sort(name) is None or name not in ('""', '","')):
             found.setdefault(name, {"text"} if literal_sort(name) else set()).add(kind)
 
