@@ -142,7 +142,10 @@ def _in_overlapping_pieces(problem: TileProblem, axis: int) -> TileProblem:
 
     def cut(load: OperandLoad) -> OperandLoad:
         *before, along = load.strides[: axis + 1]  # the last piece begins where it has to
-        return replace(load, strides=(*before, None if along else 0, along, *load.strides[axis + 1 :]))
+        strides, again = (*before, None if along else 0, along, *load.strides[axis + 1 :]), load.met_again
+        if again is not None and again.axis > axis:
+            again = replace(again, axis=again.axis + 1)
+        return replace(load, strides=strides, met_again=again)
 
     return replace(problem, loads=tuple(map(cut, problem.loads)))
 
