@@ -25,11 +25,8 @@ def network(seed: str, kinds: list[str]) -> Case:
     rng = random.Random(seed)
     torch.manual_seed(rng.randrange(1 << 30))
     draw = Draw(rng)
-    batch, size, stem = (
-        rng.choice((1, 1, 1, 2, 4)),
-        rng.choice((64, 96, 127, 128, 160, 193, 224)),
-        rng.choice((2, 2, 4)),
-    )
+    batch, size = rng.choice((1, 1, 1, 2, 4)), rng.choice((64, 96, 127, 128, 160, 193, 224))
+    stem = rng.choice((2, 2, 4))
     width = rng.choice((16, 24, 32, 40, 48, 64))
     layers: list[nn.Module] = [draw.unit(3, width, rng.choice((3, 7)), stride=stem)]
     named = []

@@ -14,6 +14,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from bench.networks.architectures.own import Residual
+
 ACTIVATIONS: Final = (nn.ReLU, nn.ReLU, nn.SiLU, nn.GELU, nn.Hardswish, nn.ReLU6, nn.LeakyReLU, nn.Mish, nn.PReLU)
 
 
@@ -45,17 +47,6 @@ class Draw:
         return nn.Sequential(convolution, self.norm(outputs), self.act())
 
 
-class Residual(nn.Module):
-    """What a body gives, added to what it reads."""
-
-    def __init__(self, body: nn.Module, after: nn.Module | None = None):
-        super().__init__()
-        self.body, self.after = body, after or nn.Identity()
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.after(x + self.body(x))
-
-
 class Apply(nn.Module):
     """A function of modules and data."""
 
@@ -75,14 +66,14 @@ def _even(channels: int, factor: float, multiple: int = 4) -> int:
 
 
 def basic(draw: Draw, c: int) -> nn.Module:
-    return Residual(nn.Sequential(draw.unit(c, c, 3), draw.unit(c, c, 3)[:2]), draw.act())
+    return nn.Sequential(Residual(draw.unit(c, c, 3), draw.unit(c, c, 3)[:2]), draw.act())
 
 
 def bottleneck(draw: Draw, c: int) -> nn.Module:
     inner = _even(c, draw.rng.choice((0.25, 0.5, 1)), 8)
     groups = draw.rng.choice([g for g in (1, 2, 4, 8, inner // 8) if g and inner % g == 0])
     body = (draw.unit(c, inner), draw.unit(inner, inner, 3, groups=groups), draw.unit(inner, c)[:2])
-    return Residual(nn.Sequential(*body), draw.act())
+    return nn.Sequential(Residual(*body), draw.act())
 
 
 def squeezed(draw: Draw, c: int) -> nn.Module:

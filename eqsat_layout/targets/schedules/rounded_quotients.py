@@ -13,9 +13,10 @@ from typing import Any, Final
 import tvm_ffi
 from tvm import ir, tirx
 
+from eqsat_layout.tir.scalar_functions import ROUNDED
 from eqsat_layout.tir.structural import is_one_of, nodes_of
 
-_ROUNDINGS: Final = {"floor", "ceil", "round", "nearbyint", "trunc", "fmod"}
+_ROUNDINGS: Final = {*ROUNDED, "fmod"}
 """As they are called in both of TVM's rooms for such, ``prim`` and ``tirx``."""
 _REMAINDERS: Final = (tirx.Mod, tirx.FloorMod)
 """Of a quotient a bit below a whole number all of the divisor is left, and else nothing."""

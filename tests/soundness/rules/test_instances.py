@@ -30,6 +30,13 @@ def sought_by(folder: Path, text: str) -> dict[str, BodySearch]:
     return dict(one for rule in base.rules if rule.file == str(path) for one in searches(base, rule))
 
 
+def calls_beside_a_crop(sought, name: str) -> list:
+    """Those of the instances of a rule, of shapes of which one element may be cropped."""
+    parts = [IndexMap.identity(SHAPES[0]), Border(SHAPES[0], ((0, 0), (0, 1)), None)]
+    found = Instances(sought).draw(SHAPES, parts, lambda shape, _: IndexMap.identity(shape), random.Random(0))
+    return [call for instance in found[name] for call in instance.values()]
+
+
 def test_calls_that_few_draws_find_are_found_with_every_seed(tmp_path: Path) -> None:
     """Whatever was refused was drawn anew, and nothing was learned of why: half of the vocabularies had none."""
     (case,) = (case for case in cases_in(CORPUS / "seventh_tester.egg") if case.name == "flip of a choice")
@@ -47,10 +54,9 @@ def test_crops_are_those_that_the_body_says(tmp_path: Path) -> None:
         '(rule ((= y (Op k (Arg x (End)))) (is k "relax.strided_slice") (attr k "axes" "[1]") (attr k "begin" "[0]")'
         ' (attr k "end" "[99]") (attr k "strides" "[2]")) ((live y)) :ruleset logical :name "steps")',
     )
-    parts = [IndexMap.identity(SHAPES[0]), Border(SHAPES[0], ((0, 0), (0, 1)), None)]
-    found = Instances(sought).draw(SHAPES, parts, lambda shape, _: IndexMap.identity(shape), random.Random(0))
-    assert found["steps"]
-    assert all(isinstance(call, OpCall) for instance in found["steps"] for call in instance.values())
+    calls = calls_beside_a_crop(sought, "steps")
+    assert calls
+    assert all(isinstance(call, OpCall) for call in calls)
 
 
 def test_crops_are_ops_with_what_was_written_where_sizes_are_not_known(tmp_path: Path) -> None:
@@ -60,9 +66,7 @@ def test_crops_are_ops_with_what_was_written_where_sizes_are_not_known(tmp_path:
         '(rule ((= y (Op k (Arg x (End)))) (is k "relax.strided_slice") (attr k "axes" "[0]") (attr k "begin" "[-9]")'
         ' (attr k "end" "[2]") (default k "strides")) ((live y)) :ruleset logical :name "from the ninth on")',
     )
-    parts = [IndexMap.identity(SHAPES[0]), Border(SHAPES[0], ((0, 0), (0, 1)), None)]
-    found = Instances(sought).draw(SHAPES, parts, lambda shape, _: IndexMap.identity(shape), random.Random(0))
-    calls = [call for instance in found["from the ninth on"] for call in instance.values()]
+    calls = calls_beside_a_crop(sought, "from the ninth on")
     assert any(isinstance(call, OpCall) and call.values["begin"] == [-9] for call in calls)
 
 

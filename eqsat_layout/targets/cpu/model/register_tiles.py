@@ -104,27 +104,16 @@ def _any_tile(stage: Stage, machine: CpuMachine) -> _Costed:
         plain = _best(problem, tuple(a.extent for a in stage.spatial), machine)
         return plain[0] if plain else math.inf, None
     extents = tuple(a.extent or 1 for a in stage.spatial)
-    vector, width = len(extents) - 1, problem.width
+    vector = len(extents) - 1
     plain = _best(problem, extents, machine)
     best: _Costed = (plain[0] if plain else math.inf, None)
     best = min(best, _joined(problem, extents, machine), key=_cost)
-    overlapping = _in_overlapping_pieces(problem, vector)
-    for size in _cuts(problem, extents[vector]):
-        if width < 2 or size > extents[vector] or extents[vector] % size == 0:
-            continue
-        count = math.ceil(extents[vector] / size)
-        cut = (*extents[:vector], count, size)
-        inside = _best(overlapping, cut, machine)
-        cost = min(inside[0] if inside else math.inf, _joined(overlapping, cut, machine)[0])
-        tile = JoinedTile(vector, vector + 1, size, count)
-        best = min(best, (cost * _waste(extents[vector], size), tile), key=_cost)
-    for axis, size in _few_blocks(problem, extents):
+    for axis, size in (*((vector, size) for size in _cuts(problem, extents[vector])), *_few_blocks(problem, extents)):
         count = math.ceil(extents[axis] / size)
-        of_blocks, cut = _in_overlapping_pieces(problem, axis), (*extents[:axis], count, size, *extents[axis + 1 :])
-        inside = _best(of_blocks, cut, machine)
-        cost = min(inside[0] if inside else math.inf, _joined(of_blocks, cut, machine)[0])
-        tile = JoinedTile(axis, axis + 1, size, count)
-        best = min(best, (cost * _waste(extents[axis], size), tile), key=_cost)
+        pieces, cut = _in_overlapping_pieces(problem, axis), (*extents[:axis], count, size, *extents[axis + 1 :])
+        inside = _best(pieces, cut, machine)
+        cost = min(inside[0] if inside else math.inf, _joined(pieces, cut, machine)[0])
+        best = min(best, (cost * _waste(extents[axis], size), JoinedTile(axis, axis + 1, size, count)), key=_cost)
     return best
 
 
@@ -150,13 +139,19 @@ def _in_overlapping_pieces(problem: TileProblem, axis: int) -> TileProblem:
     return replace(problem, loads=tuple(map(cut, problem.loads)))
 
 
-def _cuts(problem: TileProblem, extent: int) -> Sequence[int]:
+def _cuts(problem: TileProblem, extent: int) -> list[int]:
     """Elements of the axis in vectors that a tile may have which does not divide it."""
+    if problem.width < 2:
+        return []
     if not problem.is_depthwise:
-        return [problem.width * vectors for vectors in (1, 2, 4)]
-    lanes = (problem.width >> halvings for halvings in range(3))  # tails would be other kernels: short vectors overlap
-    few = (size for size in lanes if _SHORTEST <= size <= extent and _waste(extent, size) < _DEPTHWISE_WASTE)
-    return list(itertools.islice(few, 1))
+        sizes = [problem.width * vectors for vectors in (1, 2, 4)]
+    else:
+        lanes = (
+            problem.width >> halvings for halvings in range(3)
+        )  # tails would be other kernels: short vectors overlap
+        few = (size for size in lanes if _SHORTEST <= size <= extent and _waste(extent, size) < _DEPTHWISE_WASTE)
+        sizes = list(itertools.islice(few, 1))
+    return [size for size in sizes if size <= extent and extent % size]
 
 
 def evenly_shared(stage: Stage, tile: JoinedTile, machine: CpuMachine) -> JoinedTile:
