@@ -137,8 +137,8 @@ def _split(sch: Any, block: Any, tile: Sequence[int]) -> tuple[list[Any], list[A
 
 
 def _reduction(sch: Any, stage: Stage, out: Any, loops: Sequence[Any] | None, machine: CpuMachine) -> None:
-    """Register tiles inside a tile of the last stage."""
-    count = len(stage.spatial)
+    """Register tiles inside a tile of the last stage, ``loops``: what is made for others stays in L2 in any order."""
+    is_last, count = loops is not None, len(stage.spatial)
     loops = loops or lookups.get_loops(sch, out)[-count:]
     made = _made_before(sch, stage)
     given = [load.buffer for load in stage.loads if not is_one_of(load.buffer, made)]
@@ -151,7 +151,8 @@ def _reduction(sch: Any, stage: Stage, out: Any, loops: Sequence[Any] | None, ma
     if not stage_of(sch, out).is_costly:
         for loop in inner:
             sch.unroll(loop)
-    outer = in_order_of_results(sch, outer, tile, local, machine)
+    if is_last:
+        outer = in_order_of_results(sch, outer, tile, local, machine)
     sch.compute_at(stage.block, outer[-1], preserve_unit_loops=True)
     reduce_in_tile(sch, local, tile, machine)
 

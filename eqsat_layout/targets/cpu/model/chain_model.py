@@ -42,6 +42,8 @@ _NEAR = 0.52  # of the bandwidth of L2 is left to loads and stores that take tur
 _STREAMED = 0.3  # of the traffic within tiles where rows are reduced: products read whole panels in order, which
 # prefetch brings along (attention over 1024 keys takes 6 % longer than its arithmetic on Zen 4)
 _FAR = 2 / 3  # of that of memory, for what overflows L2 between stages: a line is read before it is written
+_SPILL = 3  # times L2, up to which the last-level cache holds such rows and prefetch hides half of it (over 2048 keys
+# 64 rows at a time take .92 of the time of 16, and of six heads at once .99; Zen 3, 512 KiB of L2)
 _GAIN = 0.75  # of the time apart that one kernel must stay below: the model flatters it where work is in registers
 _CLEAR_GAIN = (
     0.95  # the same where pads were moved, which alone are conditions in loops that the model leaves out, where
@@ -195,7 +197,7 @@ class ChainModel:
         )
         is_near = between <= _FILL * cache
         own = np.where(is_near, 2 * between / self._near, 0)
-        far = np.where(is_near, 0, 2 * between / self._far)
+        far = 2 * between / self._far
         moved = self._written_bytes(chain.last) * _scatter(_written_region(chain.last, sizes), chain.last.write)
         for stage, links, extents in zip(chain.stages, chain.links, needed, strict=True):
             for link, region in zip(links, self._needs.of_loads(stage, extents), strict=True):
@@ -206,7 +208,10 @@ class ChainModel:
                 moved = moved + np.where(is_read_once, size * tiles * _scatter(region, link.access), whole)
                 again = size / np.where(size <= cache // 4, self._near, self._shared)
                 own = own + np.where(is_read_once, 0, again)
-        own = own * (_STREAMED if chain.row_reductions else 1) + far
+        if chain.row_reductions:
+            far = np.where(between <= _SPILL * cache, between / self._shared, far)
+            own = own * _STREAMED
+        own = own + np.where(is_near, 0, far)
         rounds = -(-tiles // self._machine.cores)
         return each_overlapped(each_overlapped(cycles / self._ghz, own) * rounds, moved / self._memory) + self._launch
 
