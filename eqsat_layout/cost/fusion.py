@@ -1,8 +1,8 @@
 """Which ops end up in one kernel: what TVM's FuseOps makes of a graph, as far as costs depend on it.
 
 In: a graph. Out: :class:`Fusion`: the tensors that stay in registers between two ops. A contraction takes elementwise
-followers along, elementwise ops take each other; a group holds one contraction at most, and a tensor that somebody else
-uses too is written to memory.
+followers along, elementwise ops take each other, also through views of what they make; a group holds one contraction at
+most, and a tensor that somebody else uses too is written to memory.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ class Fusion:
 
 
 _OUTSIDE: Final = "outside"
+_Kind = tuple[bool, frozenset[int] | None]
 
 
 def fusion_of(graph: Graph, signatures: Mapping[str, Signature], tensors: Sequence[Hashable]) -> Fusion:
@@ -62,30 +63,54 @@ def fusion_of(graph: Graph, signatures: Mapping[str, Signature], tensors: Sequen
     found = Fusion()
     group: dict[Hashable, Hashable] = {}
     anchored: set[Hashable] = set()
+    behind: dict[
+        Hashable, set[tuple[Hashable, Hashable]]
+    ] = {}  # edges of views that join a group if their operand does
+    follows = _followers(makers, tensors, kinds)
     for tensor, node in reversed(makers.items()):
         is_contraction, operands = kinds[node.signature]
+        is_view = signatures[node.signature].view is not None
         if operands is not None:
             found.elementwise[tensor] = operands
         group[tensor] = tensor
         joined = {group.get(user) for user in users.get(tensor, {})}
-        if (is_contraction or operands is not None) and len(joined) == 1 and None not in joined:
+        if (is_view or is_contraction or operands is not None) and len(joined) == 1 and None not in joined:
             (own,) = joined
             read = all(
-                found.elementwise.get(user, frozenset())
+                user in behind
+                or found.elementwise.get(user, frozenset())
                 >= {i for i, n in enumerate(makers[user].inputs) if tensors[n] == tensor}
                 for user in users[tensor]
             )
-            if read and not (is_contraction and own in anchored):
+            views = [user for user in users[tensor] if user in behind]
+            edges = {(tensor, user) for user in users[tensor]}.union(*(behind[view] for view in views))
+            if read and is_view:
+                group[tensor], behind[tensor] = own, edges
+            elif read and not (is_contraction and own in anchored) and not (views and tensor in follows):
                 group[tensor] = own
-                found.passed_on.add(tensor)
-                found.edges.update((tensor, user) for user in users[tensor])
+                found.passed_on.update(source for source, _ in edges)
+                found.edges |= edges
         if is_contraction:
             anchored.add(group[tensor])
     found.anchored = {tensor for tensor, own in group.items() if own in anchored}
     return found
 
 
-def _kind(signature: Signature) -> tuple[bool, frozenset[int] | None]:
+def _followers(
+    makers: Mapping[Hashable, Node],
+    tensors: Sequence[Hashable],
+    kinds: Mapping[str, tuple[bool, frozenset[int] | None]],
+) -> set[Hashable]:
+    """Contractions and what may be computed with one: TVM lets no view follow these."""
+    found: set[Hashable] = set()
+    for tensor, node in makers.items():
+        is_contraction, operands = kinds[node.signature]
+        if is_contraction or any(tensors[node.inputs[i]] in found for i in operands or ()):
+            found.add(tensor)
+    return found
+
+
+def _kind(signature: Signature) -> _Kind:
     """Whether the op is a contraction, and the operands that it reads element by element if it is elementwise."""
     computation = signature.computation
     return computation is not None and computation.is_contraction, _pointwise_operands(signature)
