@@ -63,10 +63,9 @@ def fusion_of(graph: Graph, signatures: Mapping[str, Signature], tensors: Sequen
     found = Fusion()
     group: dict[Hashable, Hashable] = {}
     anchored: set[Hashable] = set()
-    behind: dict[
-        Hashable, set[tuple[Hashable, Hashable]]
-    ] = {}  # edges of views that join a group if their operand does
+    behind: dict[Hashable, set[tuple[Hashable, Hashable]]] = {}  # edges of a view that holds if its operand joins, too
     follows = _followers(makers, tensors, kinds)
+    with_followers: set[Hashable] = set()  # groups
     for tensor, node in reversed(makers.items()):
         is_contraction, operands = kinds[node.signature]
         is_view = signatures[node.signature].view is not None
@@ -84,14 +83,18 @@ def fusion_of(graph: Graph, signatures: Mapping[str, Signature], tensors: Sequen
             )
             views = [user for user in users[tensor] if user in behind]
             edges = {(tensor, user) for user in users[tensor]}.union(*(behind[view] for view in views))
-            if read and is_view:
+            if read and is_view and own not in with_followers:
                 group[tensor], behind[tensor] = own, edges
-            elif read and not (is_contraction and own in anchored) and not (views and tensor in follows):
+            elif (
+                read and not is_view and not (is_contraction and own in anchored) and not (views and tensor in follows)
+            ):
                 group[tensor] = own
                 found.passed_on.update(source for source, _ in edges)
                 found.edges |= edges
         if is_contraction:
             anchored.add(group[tensor])
+        if tensor in follows:
+            with_followers.add(group[tensor])
     found.anchored = {tensor for tensor, own in group.items() if own in anchored}
     return found
 

@@ -72,3 +72,15 @@ def test_no_view_follows_a_contraction() -> None:
         return builder.emit(op.exp(builder.emit(op.reshape(rows, (2, 8, 64)))))
 
     assert edges(body, (16, 32), (32, 64)) == {("matmul", "relu")}
+
+
+def test_no_view_is_read_by_an_epilogue() -> None:
+    """A bias that is looked up and viewed was taken to be part of attention's kernel: it went in other layouts then."""
+
+    def body(builder: Any, x: Any, w: Any, bias: Any) -> Any:
+        seen = builder.emit(op.permute_dims(builder.emit(op.exp(bias)), [1, 0]))
+        return builder.emit(
+            op.nn.relu(builder.emit(op.add(builder.emit(op.matmul(x, w)), builder.emit(op.tanh(seen)))))
+        )
+
+    assert edges(body, (16, 32), (32, 64), (64, 16)) == {("matmul", "add"), ("tanh", "add"), ("add", "relu")}
