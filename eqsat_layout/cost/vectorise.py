@@ -231,7 +231,7 @@ class Heaviest:
         """Numbers of the operands of a contraction that are no data: by convention these are the first operand."""
         return frozenset(range(1, len(self.operands))) if self.block.is_contraction else frozenset()
 
-    @property
+    @cached_property
     def scattered_operands(self) -> frozenset[int]:
         """Numbers of the operands of which every step reads vectors elsewhere, and each element only once."""
         return self._read_once(self._far)
@@ -290,6 +290,16 @@ def heaviest(
 
     ``None`` if its result has no known format. ``word``, ``tile_row``: see :class:`Heaviest`.
     """
+    question = ("heaviest", *operands, *results, word, tile_row)
+    if question not in computation.derived:
+        computation.derived[question] = _heaviest(computation, operands, results, word, tile_row)
+    found: Heaviest | None = computation.derived[question]
+    return found
+
+
+def _heaviest(
+    computation: Computation, operands: Formats, results: Formats, word: int, tile_row: int
+) -> Heaviest | None:
     formats = dict(zip(computation.operands, operands, strict=True))
     formats |= dict(zip(computation.results, results, strict=True))
     blocks = computation.blocks
@@ -327,6 +337,14 @@ def touched_share(computation: Computation, buffer: int, fmt: Format, line: int)
 
     ``line``: elements of one; those between others that are read come along. 1 where an address can't be told.
     """
+    question = ("touched", buffer, fmt, line)
+    if question not in computation.derived:
+        computation.derived[question] = _touched_share(computation, buffer, fmt, line)
+    share: float = computation.derived[question]
+    return share
+
+
+def _touched_share(computation: Computation, buffer: int, fmt: Format, line: int) -> float:
     elements = fmt.elements(SYMBOL_SIZE)
     touched = 0
     for block in computation.blocks:
