@@ -61,7 +61,9 @@ class Format:
         """The format of a tensor whose *padded* shape is ``index_map.shape``."""
         padded = index_map.shape
         groups = _checked_separators(separators, index_map)
-        pad = tuple((int(lo), int(hi)) for lo, hi in padding) or ((0, 0),) * len(padded)
+        if not padding:
+            return Format(padded, index_map, ((0, 0),) * len(padded), None, scope, groups)
+        pad = tuple((int(lo), int(hi)) for lo, hi in padding)
         if len(pad) != len(padded):
             raise LayoutError(f"padding of {len(pad)} axes given for shape {padded}")
         if not any(lo or hi for lo, hi in pad):
