@@ -238,7 +238,7 @@ class Heaviest:
 
     def row_operands(self, lanes: int) -> frozenset[int]:
         """Numbers of the weights that vectors along the reduction run through, a row for each element of the result."""
-        once = self.weights & self._read_once(self.reads)
+        once = self.weights and self.weights & self._read_once(self.reads)
         return once if once and self._is_dot(lanes) else frozenset()
 
     def _read_once(self, reads: Sequence[tuple[Access, Format]]) -> frozenset[int]:
@@ -308,13 +308,15 @@ def _heaviest(
     block = max(blocks, key=lambda b: b.iterations, default=None)
     if block is None:
         return None
-    if any(format_of(computation, read, formats) is None for read in block.reads):
+    found = [format_of(computation, read, formats) for read in block.reads]
+    if None in found:
         whole = complete(computation, operands, results)  # what is made on the way lies as its makers find natural
         formats |= dict(zip(computation.internal, whole.internal, strict=True))
+        found = [format_of(computation, read, formats) for read in block.reads]
     written = None if len(block.stores) != 1 else format_of(computation, block.writes[0], formats)
     if written is None:
         return None
-    known = [(read, fmt) for read in block.reads if (fmt := format_of(computation, read, formats)) is not None]
+    known = [(read, fmt) for read, fmt in zip(block.reads, found, strict=True) if fmt is not None]
     step = lane_step(block, block.writes[0], written)
     is_known = len(known) == len(block.reads)
     own = word if computation.multiplies_bytes(block) and is_known else 1
