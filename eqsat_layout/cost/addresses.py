@@ -13,7 +13,7 @@ import numpy as np
 
 from eqsat_layout.maps import Format, Formats
 from eqsat_layout.tir.affine import Affine
-from eqsat_layout.tir.computation import Access, Block, Computation, Opaque, assumed_size
+from eqsat_layout.tir.computation import SYMBOL_SIZE, Access, Block, Computation, Opaque, assumed_size
 from eqsat_layout.tir.index_values import Points, index_at, values_at
 
 _LOOKED_AT = 64
@@ -140,7 +140,7 @@ def _value(index: Affine, variable: int, point: int) -> int:
 def _address(fmt: Format, index: Sequence[int]) -> int:
     address, weight = 0, 1
     for axis, stride, size in reversed(fmt.index_map.flat_digits):
-        extent = assumed_size(size)
+        extent = size if isinstance(size, int) else SYMBOL_SIZE
         if index[axis] and extent:
             address += index[axis] // stride % extent * weight
         weight *= extent

@@ -151,7 +151,14 @@ class Format:
 
     def elements(self, symbol_size: int = 64) -> int:
         """Elements in the buffer; a symbolic extent counts as ``symbol_size``."""
-        return math.prod(e if isinstance(e, int) else symbol_size for e in self.padded_shape)
+        known, symbols = self._size
+        return known * int(symbol_size**symbols)
+
+    @cached_property
+    def _size(self) -> tuple[int, int]:
+        """The product of the padded extents that are known, and how many are not."""
+        known = [e for e in self.padded_shape if isinstance(e, int)]
+        return math.prod(known), len(self.padded_shape) - len(known)
 
     def lay(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The buffer that holds ``array`` (of ``shape``); undef padding becomes NaN, or -1 for integers."""
