@@ -13,7 +13,7 @@ import numpy as np
 
 from eqsat_layout.maps import Format, Formats
 from eqsat_layout.tir.affine import Affine
-from eqsat_layout.tir.computation import Access, Block, Computation, Opaque, assumed_size
+from eqsat_layout.tir.computation import SYMBOL_SIZE, Access, Block, Computation, Opaque, assumed_size
 from eqsat_layout.tir.index_values import Points, index_at, values_at
 
 _LOOKED_AT = 64
@@ -53,17 +53,17 @@ def lane_step(block: Block, write: Access, fmt: Format) -> tuple[int, int, int] 
 
 def address_step(block: Block, read: Access, fmt: Format, variable: int, stride: int, steps: int) -> int | None:
     """Elements by which the address of ``read`` moves in ``steps`` lanes; ``None`` where it can't be told."""
-    reached: list[int] = []
-    for index in read.indices:
-        if isinstance(index, Affine):
-            reached.append(_value(index, variable, stride * steps))
-        elif variable in index.iters:
-            moved = _step_of(block, index, variable, stride, steps)
+    reached = [0] * len(read.indices)  # wherever the others are, they stay there
+    for dim, index in enumerate(read.indices):
+        if variable in index.iters:
+            moved = (
+                _value(index, variable, stride * steps)
+                if isinstance(index, Affine)
+                else _step_of(block, index, variable, stride, steps)
+            )
             if moved is None:
                 return None
-            reached.append(moved)
-        else:
-            reached.append(0)  # wherever it is, it stays there
+            reached[dim] = moved
     return _address(fmt, reached)  # it starts at 0, with all variables
 
 
@@ -138,10 +138,12 @@ def _value(index: Affine, variable: int, point: int) -> int:
 
 
 def _address(fmt: Format, index: Sequence[int]) -> int:
-    address = 0
-    for digit in fmt.index_map.flat_digits:
-        extent = assumed_size(digit.extent)
-        address = address * extent + (index[digit.axis] // digit.stride % extent if extent else 0)
+    address, weight = 0, 1
+    for axis, stride, size in reversed(fmt.index_map.flat_digits):
+        extent = size if isinstance(size, int) else SYMBOL_SIZE
+        if index[axis] and extent:
+            address += index[axis] // stride % extent * weight
+        weight *= extent
     return address
 
 

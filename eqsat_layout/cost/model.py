@@ -98,11 +98,11 @@ class Roofline:
         """Every operand is read once and every result written once, at the speed that the innermost axis allows."""
         if op.parts:
             return 0.0
-        own = op.computation
+        own, lanes = op.computation, self._lanes(op)
         heavy = None if own is None else heaviest(own, operands, results, self.word, self.tile_row)
         scattered = heavy.scattered_operands if heavy is not None else frozenset[int]()
         weights = heavy.weights if heavy is not None else frozenset[int]()
-        rows = heavy.row_operands(self._lanes(op)) if heavy is not None else frozenset[int]()
+        rows = heavy.row_operands(lanes) if heavy is not None else frozenset[int]()
         types = (*op.operands, *op.results)
         formats = [None if i in fused else f for i, f in enumerate(operands)]
         formats += [None if RESULT in fused else f for f in results]
@@ -113,7 +113,7 @@ class Roofline:
                 slower *= _ROWS if number in rows else 1.0
                 traffic += touched_bytes(op, number, fmt, self.symbolic_extent) * slower
         launch = 0.0 if any(i >= 0 for i in fused) else self.launch
-        work = max(traffic / self.bandwidth, self._arithmetic(op, heavy, operands, results))
+        work = max(traffic / self.bandwidth, self._arithmetic(op, heavy, lanes, operands, results))
         return launch + work + self._stalls(op, heavy, formats)
 
     def convert(self, tensor: TensorType, source: Format, target: Format, *, fused: bool = False) -> float:
@@ -133,21 +133,23 @@ class Roofline:
         strips = sum(self._bytes(ty, fmt) for ty, fmt in pairs if ty is not None and fmt is not None)
         return _STRIPS * strips / self.bandwidth
 
-    def _arithmetic(self, op: Signature, heavy: Heaviest | None, operands: Formats, results: Formats) -> float:
+    def _arithmetic(
+        self, op: Signature, heavy: Heaviest | None, lanes: int, operands: Formats, results: Formats
+    ) -> float:
         computation = op.computation
         if computation is None:
             return 0.0
         if not computation.flops:
-            if heavy is None or heavy.run >= self._lanes(op):
+            if heavy is None or heavy.run >= lanes:
                 return 0.0
             return self.gather * computation.iterations / heavy.run
         has_phases, efficiency, copied, looked_up = self.phase is not None, 1.0, 0.0, 0.0
         if heavy is not None:
-            efficiency = heavy.efficiency(self._lanes(op), sliding=self.sliding, in_phases=has_phases)
+            efficiency = heavy.efficiency(lanes, sliding=self.sliding, in_phases=has_phases)
             if has_phases:
                 copied = sum(fmt.elements(self.symbolic_extent) for _, fmt in heavy.strided)
                 copied += _BORDER * sum(fmt.elements(self.symbolic_extent) for _, fmt in heavy.padded)
-            looked_up = heavy.block.iterations * heavy.lookups(self._lanes(op))
+            looked_up = heavy.block.iterations * heavy.lookups(lanes)
         work = computation.flops * padded_work(computation, operands, results) / (self.flops * efficiency)
         return work + (self.phase or 0.0) * copied + self.gather * looked_up
 

@@ -231,14 +231,14 @@ class Heaviest:
         """Numbers of the operands of a contraction that are no data: by convention these are the first operand."""
         return frozenset(range(1, len(self.operands))) if self.block.is_contraction else frozenset()
 
-    @property
+    @cached_property
     def scattered_operands(self) -> frozenset[int]:
         """Numbers of the operands of which every step reads vectors elsewhere, and each element only once."""
         return self._read_once(self._far)
 
     def row_operands(self, lanes: int) -> frozenset[int]:
         """Numbers of the weights that vectors along the reduction run through, a row for each element of the result."""
-        once = self.weights & self._read_once(self.reads)
+        once = self.weights and self.weights & self._read_once(self.reads)
         return once if once and self._is_dot(lanes) else frozenset()
 
     def _read_once(self, reads: Sequence[tuple[Access, Format]]) -> frozenset[int]:
@@ -290,6 +290,16 @@ def heaviest(
 
     ``None`` if its result has no known format. ``word``, ``tile_row``: see :class:`Heaviest`.
     """
+    question = ("heaviest", *operands, *results, word, tile_row)
+    if question not in computation.derived:
+        computation.derived[question] = _heaviest(computation, operands, results, word, tile_row)
+    found: Heaviest | None = computation.derived[question]
+    return found
+
+
+def _heaviest(
+    computation: Computation, operands: Formats, results: Formats, word: int, tile_row: int
+) -> Heaviest | None:
     formats = dict(zip(computation.operands, operands, strict=True))
     formats |= dict(zip(computation.results, results, strict=True))
     blocks = computation.blocks
@@ -298,13 +308,15 @@ def heaviest(
     block = max(blocks, key=lambda b: b.iterations, default=None)
     if block is None:
         return None
-    if any(format_of(computation, read, formats) is None for read in block.reads):
+    found = [format_of(computation, read, formats) for read in block.reads]
+    if None in found:
         whole = complete(computation, operands, results)  # what is made on the way lies as its makers find natural
         formats |= dict(zip(computation.internal, whole.internal, strict=True))
+        found = [format_of(computation, read, formats) for read in block.reads]
     written = None if len(block.stores) != 1 else format_of(computation, block.writes[0], formats)
     if written is None:
         return None
-    known = [(read, fmt) for read in block.reads if (fmt := format_of(computation, read, formats)) is not None]
+    known = [(read, fmt) for read, fmt in zip(block.reads, found, strict=True) if fmt is not None]
     step = lane_step(block, block.writes[0], written)
     is_known = len(known) == len(block.reads)
     own = word if computation.multiplies_bytes(block) and is_known else 1
@@ -327,6 +339,14 @@ def touched_share(computation: Computation, buffer: int, fmt: Format, line: int)
 
     ``line``: elements of one; those between others that are read come along. 1 where an address can't be told.
     """
+    question = ("touched", buffer, fmt, line)
+    if question not in computation.derived:
+        computation.derived[question] = _touched_share(computation, buffer, fmt, line)
+    share: float = computation.derived[question]
+    return share
+
+
+def _touched_share(computation: Computation, buffer: int, fmt: Format, line: int) -> float:
     elements = fmt.elements(SYMBOL_SIZE)
     touched = 0
     for block in computation.blocks:

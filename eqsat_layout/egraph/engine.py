@@ -124,9 +124,7 @@ class Engine:
 
     def load(self, rows: Mapping[str, Iterable[Row]]) -> None:
         """Adds rows to relations, each as a file (a hundred times cheaper than commands)."""
-        texts = {
-            relation: "\n".join("\t".join(map(_field, row)) for row in content) for relation, content in rows.items()
-        }
+        texts = {relation: _facts(content) for relation, content in rows.items()}
         self._input({relation: text for relation, text in texts.items() if text})
 
     def _input(self, texts: Mapping[str, str]) -> None:
@@ -167,10 +165,11 @@ class Engine:
             ran = self._ran(command)
             self.history.append((_RUN, text))
             report = ran[0].report
-            self._last, found = _matches(report.iterations[-1:]), _matches(report.iterations)
+            iterations = report.iterations
+            self._last, found = _matches(iterations[-1:]), +Counter(report.num_matches_per_rule)
             self._recent[-1].update(self._last)
             self.matches += found
-            if not report.updated or len(report.iterations) < steps:
+            if not report.updated or len(iterations) < steps:
                 return "done"
             before, nodes, taken = nodes, self.size(), taken + steps
             exceeded = budget.exceeded(nodes, steps, found.total())
@@ -328,14 +327,16 @@ def _matches(iterations: Iterable[Any]) -> Counter[str]:
 
 
 _ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r", "\x0b": "\\v", "\x0c": "\\f"}
-_ESCAPABLE = re.compile(r"[\\\s]")
+_ESCAPABLE = re.compile(r"[\\\t\n\r\v\f]")
 _ESCAPED = re.compile(r"\\(.)")
 
 
-def _field(value: Any) -> str:
-    """A column of a fact file. Names are the user's, and may hold what separates columns and rows."""
-    text = str(value)
-    return _ESCAPABLE.sub(lambda m: _ESCAPES.get(m[0], m[0]), text) if _ESCAPABLE.search(text) else text
+def _facts(rows: Iterable[Row]) -> str:
+    """A fact file. Names are the user's, and may hold what separates columns and rows."""
+    fields = [list(map(str, row)) for row in rows]
+    if _ESCAPABLE.search("".join(map("".join, fields))):
+        fields = [[_ESCAPABLE.sub(lambda found: _ESCAPES[found[0]], field) for field in row] for row in fields]
+    return "\n".join(map("\t".join, fields))
 
 
 def _unescaped(text: str) -> str:

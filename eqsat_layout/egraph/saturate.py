@@ -336,6 +336,8 @@ class _Saturation:
                 continue
             answer = self._answer_function(table)
             known = self._asked.setdefault(table, set())
+            if not self._budget.is_guarded and tables.size(table) == len(known):
+                continue  # the rules of the package take no question back
             for question in sorted(set(tables.rows(table)) - known):
                 if self._budget.seconds_left <= 0:
                     break

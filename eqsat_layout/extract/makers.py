@@ -24,6 +24,9 @@ Made = tuple[str, Any]
 ("given", graph node). A run may bring copies along that its kernel does by the way: ("run-into", (variant, operand
 specs, result spec before, after)) and ("run-from", (variant, operand specs, operand number, format needed))."""
 
+_Run = tuple[int, str, str, tuple[Spec, ...], frozenset[int]]
+"""A tensor and its format, the variant that makes it, what that reads, and what of it all stays in registers."""
+
 
 class Makers:
     """``by_spec``: for a tensor in a format what makes it, cheapest first. ``parts``: the results of tuples."""
@@ -40,7 +43,7 @@ class Makers:
     def _read(self) -> None:
         tables = self.tensors.saturated.tables
         operands = OperandLists(tables, self.tensors.number)
-        runs: list[tuple[int, str, str, tuple[Spec, ...]]] = []
+        runs: list[_Run] = []
         for y, fmt, key, args in tables.rows("run"):
             variant = self._names.variants[key]
             tensors = operands.of(args)
@@ -48,7 +51,7 @@ class Makers:
             reads = tuple(zip(tensors, variant.operands, strict=True))
             fused = self._fusion.fused(tensor, tensors)
             self._add((tensor, fmt), self._run_cost(key, fused), ("run", (key, reads)))
-            runs.append((tensor, fmt, key, reads))
+            runs.append((tensor, fmt, key, reads, fused))
         found: dict[tuple[int, str, int, int], None] = {}
         for z, fmt, index, y, formats in tables.rows("part"):
             assert self._names.lists[formats][index] == fmt, "the rule reads the format off the list"
@@ -68,14 +71,13 @@ class Makers:
             if len(makers) > 1:
                 makers.sort()  # names, not handles: the order is the same in every process
 
-    def _absorb_copies(self, runs: Sequence[tuple[int, str, str, tuple[Spec, ...]]]) -> None:
+    def _absorb_copies(self, runs: Sequence[_Run]) -> None:
         """Copies that the kernel of an elementwise op does by the way, of its result and of one of its operands."""
         formats: dict[int, set[str]] = {}
         for tensor, fmt in self._wanted(runs):
             formats.setdefault(tensor, set()).add(fmt)
         costs: dict[Any, float] = {}
-        for tensor, fmt, key, reads in runs:
-            fused = self._fusion.fused(tensor, [t for t, _ in reads])
+        for tensor, fmt, key, reads, fused in runs:
             if self._fusion.absorbs(tensor):
                 for after in formats.get(tensor, ()):
                     made: Made = ("run-into", (key, reads, fmt, after))
@@ -88,9 +90,9 @@ class Makers:
                     made = ("run-from", (key, changed, i, needed))
                     self._add_absorbed(costs, (tensor, fmt), key, fused, (source, given, needed), made)
 
-    def _wanted(self, runs: Iterable[tuple[int, str, str, tuple[Spec, ...]]]) -> Iterable[Spec]:
+    def _wanted(self, runs: Iterable[_Run]) -> Iterable[Spec]:
         """What is read or made anywhere, apart from constants."""
-        specs = dict.fromkeys(spec for _, _, _, reads in runs for spec in reads)
+        specs = dict.fromkeys(spec for _, _, _, reads, _ in runs for spec in reads)
         specs |= dict.fromkeys((*self.by_spec, *self.tensors.goals))
         return (spec for spec in specs if spec[0] not in self.tensors.constants)
 

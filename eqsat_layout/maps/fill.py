@@ -47,4 +47,6 @@ def exact(fill: T) -> T:
 
 def keep_exact(holder: Any) -> None:
     """The ``fill`` of a frozen dataclass, as :func:`exact` has it."""
-    object.__setattr__(holder, "fill", exact(holder.fill))
+    kept = exact(holder.fill)
+    if kept is not holder.fill:
+        object.__setattr__(holder, "fill", kept)

@@ -61,7 +61,9 @@ class Format:
         """The format of a tensor whose *padded* shape is ``index_map.shape``."""
         padded = index_map.shape
         groups = _checked_separators(separators, index_map)
-        pad = tuple((int(lo), int(hi)) for lo, hi in padding) or ((0, 0),) * len(padded)
+        if not padding:
+            return Format(padded, index_map, ((0, 0),) * len(padded), None, scope, groups)
+        pad = tuple((int(lo), int(hi)) for lo, hi in padding)
         if len(pad) != len(padded):
             raise LayoutError(f"padding of {len(pad)} axes given for shape {padded}")
         if not any(lo or hi for lo, hi in pad):
@@ -149,7 +151,14 @@ class Format:
 
     def elements(self, symbol_size: int = 64) -> int:
         """Elements in the buffer; a symbolic extent counts as ``symbol_size``."""
-        return math.prod(e if isinstance(e, int) else symbol_size for e in self.padded_shape)
+        known, symbols = self._size
+        return known * int(symbol_size**symbols)
+
+    @cached_property
+    def _size(self) -> tuple[int, int]:
+        """The product of the padded extents that are known, and how many are not."""
+        known = [e for e in self.padded_shape if isinstance(e, int)]
+        return math.prod(known), len(self.padded_shape) - len(known)
 
     def lay(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """The buffer that holds ``array`` (of ``shape``); undef padding becomes NaN, or -1 for integers."""

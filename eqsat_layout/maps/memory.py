@@ -72,9 +72,10 @@ class Memory:
         """Why it holds no buffer in ``fmt``, in words; ``None`` if it does."""
         if self.dtypes and dtype not in self.dtypes:
             return f"it holds no elements of {dtype}"
-        if len(fmt.groups) > self.axis_groups:
-            return f"{fmt} has {len(fmt.groups)} groups of physical axes, but it holds {self.axis_groups}"
-        if not self._fits(fmt.groups):
+        groups = len(fmt.separators) + 1
+        if groups > self.axis_groups:
+            return f"{fmt} has {groups} groups of physical axes, but it holds {self.axis_groups}"
+        if self.largest and not self._fits(fmt.groups):
             return f"{fmt} has groups of {_text(fmt.groups)} elements, but it holds {_text(self.largest)}"
         return self.why_no_texel(fmt, dtype)
 

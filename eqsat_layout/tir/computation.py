@@ -98,6 +98,13 @@ class Access:
     buffer: int
     indices: tuple[Index, ...]
 
+    def __hash__(self) -> int:
+        return self._hash  # accesses key what is read off them, and are deep
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.buffer, self.indices))
+
     @cached_property
     def iters(self) -> frozenset[int]:
         """The iteration variables that it runs along."""
@@ -125,6 +132,11 @@ class Block:
     stores: tuple[Store, ...]
     inits: tuple[Store, ...]
     reads: tuple[Access, ...]
+
+    @cached_property
+    def derived(self) -> dict[Hashable, Any]:
+        """What was found out about it, by question."""
+        return {}
 
     @cached_property
     def writes(self) -> tuple[Access, ...]:

@@ -121,6 +121,8 @@ def placed(
     computation: Computation, flow: Flow, given: Mapping[int, Format], placement: Placement = FLAT
 ) -> tuple[Flow, ...]:
     """``flow`` with its operands and results placed in every way, those of ``given`` (by buffer number) as they are."""
+    if len(placement.memories) == 1:
+        return (flow,)
     formats = dict(zip(computation.operands, flow.operands, strict=True))
     formats |= dict(zip(computation.results, flow.results, strict=True))
     formats |= dict(zip(computation.internal, flow.internal, strict=True))
@@ -195,7 +197,8 @@ class _FlowSearch:
     def _found(self, placing: Placing, pairs: bool, flows: dict[Flow, None]) -> bool:
         """Adds what is found under one way of placing; whether another way may give something else."""
         try:
-            paddings, view = _padded(self.computation, self.seed, self.fmt.padding, pairs)
+            is_padded, view = self.fmt.is_padded, self.computation
+            paddings, view = _padded(view, self.seed, self.fmt.padding, pairs) if is_padded else ({}, view)
             maps = {self.seed: self.fmt.index_map}
             spread = _MapSpread(view, maps, placing, strict=True, contractions=self.contractions, pairs=pairs)
             spread.run()
@@ -286,18 +289,24 @@ class _MapSpread:
         blocks = [b for b in self.computation.blocks if self.contractions or not b.is_contraction]
         orders = (blocks[::-1], blocks) if from_result else (blocks, blocks[::-1])
         self._settle(orders)
-        while any(self._step(block, may_choose=True) for block in orders[0]):
+        while not self._is_done and any(self._step(block, may_choose=True) for block in orders[0]):
             self._settle(orders)
         if self.strict:
             for block in blocks:
                 self._check(block)
 
+    @property
+    def _is_done(self) -> bool:
+        return len(self.maps) == len(self.computation.buffers)
+
     def _settle(self, orders: Sequence[Sequence[Block]]) -> None:
         known = -1
-        while known < len(self.maps) < len(self.computation.buffers):
+        while known < len(self.maps):
             known = len(self.maps)
             for order in orders:
                 for block in order:
+                    if self._is_done:
+                        return
                     self._step(block, may_choose=False)
 
     def _step(self, block: Block, may_choose: bool) -> bool:
@@ -311,8 +320,10 @@ class _MapSpread:
         return any(self._learn(block, read, block.writes[0], may_choose) for read in reads)
 
     def _learn(self, block: Block, source: Access, target: Access, may_choose: bool) -> bool:
+        if target.buffer in self.maps:
+            return False
         follows = covers(block, source, target, self.computation.buffers[target.buffer].shape)
-        if target.buffer in self.maps or not (follows or may_choose):
+        if not (follows or may_choose):
             return False
         try:
             self.maps[target.buffer] = self._transfer(block, source, target)

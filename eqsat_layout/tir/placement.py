@@ -81,9 +81,6 @@ def placed_formats(
 
     The first one has all others in global memory. Internal buffers stay where they are.
     """
-    if len(placement.memories) == 1:
-        yield dict(formats)
-        return
     free = [n for n in (*computation.operands, *computation.results) if n not in given]
     choices = [_places(computation, number, formats[number], placement) for number in free]
     if math.prod(map(len, choices)) > _MOST:

@@ -15,7 +15,8 @@ from typing import TypeVar
 from eqsat_layout.errors import LayoutError
 from eqsat_layout.maps import Digit, Extent, IndexMap
 from eqsat_layout.tir.affine import Affine
-from eqsat_layout.tir.computation import Access, Block, Buffer, Index, Role
+from eqsat_layout.tir.computation import Access, Block, Buffer, Role
+from eqsat_layout.tir.dimensions import Dimension, are_in_step, dimensions
 
 
 class RefusedError(Exception):
@@ -76,6 +77,8 @@ def transfer(
     it still lines up with the result from the right. ``pairs``: variables of the source that the target does not have,
     and the variables of the target that take their places. Raises :class:`RefusedError`.
     """
+    if source.shape == buffer.shape and are_in_step(block, source.access, target):
+        return source.index_map
     slots = _iteration_slots(block, source)
     aligned = aligns and buffer.role is Role.OPERAND and _is_broadcast(block, source.access, target)
     return _ToLayOut(block, source.access, target, buffer, slots, placing, aligned, pairs).index_map()
@@ -84,10 +87,10 @@ def transfer(
 def covers(block: Block, source: Access, target: Access, shape: Sequence[Extent]) -> bool:
     """Every dimension of the target runs along a variable of the source, so its map follows entirely."""
     known = source.iters
-    return all(
-        extent == 1 or (index.iters and known.issuperset(index.iters))
-        for index, extent in zip(target.indices, shape, strict=True)
-    )
+    for index, extent in zip(target.indices, shape, strict=True):
+        if extent != 1 and not (index.iters and known.issuperset(index.iters)):
+            return False
+    return True
 
 
 # ---- from the source's physical axes to digits of iteration variables ----
@@ -95,66 +98,39 @@ def covers(block: Block, source: Access, target: Access, shape: Sequence[Extent]
 
 def _iteration_slots(block: Block, source: MappedAccess) -> list[_PhysicalAxis]:
     access, shape, index_map = source.access, source.shape, source.index_map
+    along = dimensions(block, access)
     slots: list[_PhysicalAxis] = []
     for row in index_map.dims:
-        digits = [d for digit in row for d in _along_iters(block, access, shape[digit.axis], digit)]
+        digits = [d for digit in row for d in _along_iters(block, access, along[digit.axis], shape[digit.axis], digit)]
         slots.append(_PhysicalAxis(digits, emptied=bool(row)))
     empty = [s for s, row in zip(slots, index_map.dims, strict=True) if not row]
-    units = [access.indices[axis] for axis, extent in enumerate(shape) if extent == 1]
-    for slot, index in zip(reversed(empty), reversed(units), strict=False):
-        slot.unit, slot.emptied = _unit_iter(index), True
+    units = [along[axis].unit for axis, extent in enumerate(shape) if extent == 1]
+    for slot, unit in zip(reversed(empty), reversed(units), strict=False):
+        slot.unit, slot.emptied = unit, True
     return slots
-
-
-def _unit_iter(index: Index) -> int | None:
-    """The variable of extent 1 that the index is."""
-    if isinstance(index, Affine) and len(index.terms) == 1 and index.terms[0].extent == 1:
-        return index.terms[0].iter
-    return None
 
 
 def _is_broadcast(block: Block, result: Access, operand: Access) -> bool:
     """The operand is read as NumPy broadcasts it: its dimensions are the result's last ones, or stand still."""
-    moving = {i for index in result.indices for i in _moving(block, index)}
-    if moving <= operand.iters:
+    written, read = dimensions(block, result), dimensions(block, operand)
+    if operand.iters.issuperset(v for own in written for v in own.moving):
         return False
-    pairs = zip(reversed(operand.indices), reversed(result.indices), strict=False)
-    return len(operand.indices) <= len(result.indices) and all(
-        not _moving(block, own) or own == other for own, other in pairs
-    )
+    pairs = zip(reversed(read), reversed(written), strict=False)
+    return len(read) <= len(written) and all(not own.moving or own.at == other.at for own, other in pairs)
 
 
-def _along_iters(block: Block, access: Access, size: Extent, digit: Digit) -> list[Digit]:
+def _along_iters(block: Block, access: Access, along: Dimension, size: Extent, digit: Digit) -> Sequence[Digit]:
     """The digits of variables that run along ``digit`` of a dimension of ``size``; none where it stands still."""
-    whole = digit.extent == size
-    index = access.indices[digit.axis]
-    shifted = _shifted_iter(block, index)
-    if shifted is not None:
-        axis, shift = shifted
-        resized = _resized(digit._replace(axis=axis), size, block.extents[axis], shift)
+    if along.shift is not None:
+        axis, shift = along.shift
+        resized = _resized(Digit(axis, digit.stride, digit.extent), size, block.extents[axis], shift)
         return [_known(resized, block, access, digit.axis, digit, size)]
-    radix = _radix(block, index, size)
+    radix = along.radix_of(size)
     if radix is not None:
         return _known(_slice(radix, digit), block, access, digit.axis, digit, size)
-    axes = _moving(block, index)
-    spatial = [a for a in axes if block.is_spatial(a)]
-    if axes and (not whole or len(spatial) > 1):
+    if along.moving and (digit.extent != size or len(along.spatial) > 1):
         raise _refusal(block, access, digit.axis, digit, size)
-    return [Digit(a, 1, block.extents[a]) for a in spatial]
-
-
-def _moving(block: Block, index: Index) -> list[int]:
-    return [a for a in index.iters if block.extents[a] != 1]
-
-
-def _shifted_iter(block: Block, index: Index) -> tuple[int, int] | None:
-    """``(v, c)`` if the index is ``v + c``."""
-    axis = index.shift_of(block.extents) if isinstance(index, Affine) else None
-    return None if axis is None or block.extents[axis] == 1 else (axis, _constant(index))
-
-
-def _constant(index: Index) -> int:
-    return index.constant if isinstance(index, Affine) else 0
+    return [Digit(a, 1, block.extents[a]) for a in along.spatial]
 
 
 _T = TypeVar("_T")
@@ -170,12 +146,12 @@ def _refusal(block: Block, access: Access, dim: int, digit: Digit, size: Extent)
     """Why ``digit``, of an axis of ``size``, has nothing in step with it on dimension ``dim`` of ``access``."""
     cut = digit.stride if digit.stride > 1 else digit.extent
     split = f"it can't be split by {cut}" if digit.extent != size else "it can't be followed"
-    return RefusedError(f"axis {dim} is {_described(block, access.indices[dim])}; {split}", access.buffer)
+    return RefusedError(f"axis {dim} is {_described(block, dimensions(block, access)[dim])}; {split}", access.buffer)
 
 
-def _described(block: Block, index: Index) -> str:
+def _described(block: Block, along: Dimension) -> str:
     """What the dimension is to the block, in words."""
-    moving = _moving(block, index)
+    index, moving = along.at, along.moving
     if not isinstance(index, Affine):
         return "read at an index that is no sum of loop variables"
     if len(moving) > 1 and index.digits() is None:
@@ -212,19 +188,6 @@ def _resized(digit: Digit, size: Extent, other: Extent, shift: int) -> Digit | N
     return Digit(axis, stride, other // stride) if top else digit
 
 
-def _radix(block: Block, index: Index, size: Extent) -> tuple[Digit, ...] | None:
-    """The digits that the index writes if it covers the dimension, and all its variables are of one kind."""
-    digits = index.digits() if isinstance(index, Affine) else None
-    if not digits or len({block.is_spatial(d.axis) for d in digits}) > 1:
-        return None
-    product = 1
-    for digit in digits:
-        if isinstance(digit.extent, str):
-            return None
-        product *= digit.extent
-    return digits if product == size else None
-
-
 def _slice(radix: Sequence[Digit], digit: Digit) -> list[Digit] | None:
     """The digits of ``number // stride % extent``, the number being written by ``radix``."""
     if isinstance(digit.extent, str):
@@ -256,17 +219,17 @@ class _ToLayOut:
     is_aligned: bool
     pairs: Mapping[int, int]
     placed: set[int] = field(default_factory=set)
+    along: tuple[Dimension, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.along = dimensions(self.block, self.access)
 
     def index_map(self) -> IndexMap:
         self._carry()
         self._take_units()
         known = self.source.iters
         # a unit dimension whose variable has no axis of its own in the source needs none here
-        pending = [
-            dim
-            for dim, index in enumerate(self.access.indices)
-            if dim not in self.placed and _unit_iter(index) not in known
-        ]
+        pending = [dim for dim, own in enumerate(self.along) if dim not in self.placed and own.unit not in known]
         for dim in reversed(pending if self._keeps_places() else self._fill(pending)):
             self.slots.insert(self._place_of(dim), self._filled(_PhysicalAxis([]), dim))
         self._drop_free()
@@ -283,12 +246,12 @@ class _ToLayOut:
 
     def _carry(self) -> None:
         """Replaces digits of variables by digits of the dimensions that they run along."""
-        carriers: dict[int, list[tuple[int, Index]]] = {}
-        for dim, index in enumerate(self.access.indices):
-            for axis in _moving(self.block, index):
-                carriers.setdefault(axis, []).append((dim, index))
+        carriers: dict[int, list[int]] = {}
+        for dim, own in enumerate(self.along):
+            for axis in own.moving:
+                carriers.setdefault(axis, []).append(dim)
         for slot in self.slots:
-            paired = [self._paired(digit, carriers) for digit in slot.digits]
+            paired = [self._paired(digit, carriers) for digit in slot.digits] if self.pairs else slot.digits
             slot.digits = [d for digit in paired for d in self._onto_dims(digit, carriers.get(digit.axis, ()))]
             self.placed.update(d.axis for d in slot.digits)
 
@@ -301,17 +264,16 @@ class _ToLayOut:
         dim = next(d for d, index in enumerate(self.access.indices) if other in index.iters)
         return _known(_resized(digit._replace(axis=other), *sizes, 0), self.block, self.access, dim, digit, sizes[0])
 
-    def _onto_dims(self, digit: Digit, carriers: Sequence[tuple[int, Index]]) -> list[Digit]:
+    def _onto_dims(self, digit: Digit, carriers: Sequence[int]) -> list[Digit]:
         parts: list[tuple[int, Digit]] = []
-        for dim, index in carriers:
-            size, extent = self.buffer.shape[dim], self.block.extents[digit.axis]
-            shifted = _shifted_iter(self.block, index)
-            if shifted is not None:
-                resized = _resized(digit._replace(axis=dim), extent, size, shifted[1])
+        for dim in carriers:
+            size, extent, own = self.buffer.shape[dim], self.block.extents[digit.axis], self.along[dim]
+            if own.shift is not None:
+                resized = _resized(Digit(dim, digit.stride, digit.extent), extent, size, own.shift[1])
                 return [_known(resized, self.block, self.access, dim, digit, extent)]
-            radix = _radix(self.block, index, size)
+            radix = own.radix_of(size)
             if radix is None:
-                if digit.extent != extent or sum(self.block.is_spatial(a) for a in _moving(self.block, index)) > 1:
+                if digit.extent != extent or len(own.spatial) > 1:
                     raise _refusal(self.block, self.access, dim, digit, extent)
                 return [Digit(dim, 1, size)]
             parts.extend(_known(_overlaps(digit, radix, dim), self.block, self.access, dim, digit, extent))
@@ -319,7 +281,7 @@ class _ToLayOut:
 
     def _take_units(self) -> None:
         """A unit dimension that runs along a variable of extent 1 stays on that variable's axis."""
-        own = {_unit_iter(index): dim for dim, index in reversed(list(enumerate(self.access.indices)))}
+        own = {along.unit: dim for dim, along in reversed(list(enumerate(self.along)))}
         for slot in self.slots:
             if slot.unit is not None and slot.unit in own:
                 self._filled(slot, own[slot.unit])
