@@ -15,7 +15,7 @@ import numpy as np
 import tvm
 from tvm import relax, te, tirx, topi
 
-from eqsat_layout.graph import images, quiet
+from eqsat_layout.graph import images, quiet, wide_norms
 from eqsat_layout.graph.op_names import ops_in
 from eqsat_layout.graph.packed_convolution import PackedConvolution
 from eqsat_layout.tir.counts_in_halves import with_wide_counts
@@ -244,7 +244,7 @@ def _hint(call: Any) -> str:
 _OURS: Final[dict[str, Callable[[Legalizer], Legalizer]]] = {
     **dict.fromkeys(_CONVOLUTIONS, _convolution_legalizer),
     **dict.fromkeys(_FULL, _full_legalizer),
-    **{name: partial(partial, legalizer) for name, legalizer in images.LEGALIZERS.items()},
+    **{name: partial(partial, legalizer) for name, legalizer in (images.LEGALIZERS | wide_norms.LEGALIZERS).items()},
     _TRANSFORM: _transform_legalizer,
     _COUNTED: _range_legalizer,
 }
