@@ -127,6 +127,13 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         ),
         (X, PLACES, torch.randn(5, 3)),
     ),
+    "rows joined where they fall": (
+        lambda x, i, y: tuple(
+            x.index_reduce(axis, i, y if axis == 0 else y.T, reduce, include_self=reduce != "prod")
+            for axis, reduce in ((0, "amax"), (-1, "amin"), (0, "prod"), (1, "mean"))
+        ),
+        (torch.randn(5, 5), torch.tensor([0, 3, 0, 4]), torch.randn(4, 5)),
+    ),
     "fewer indices than data along every axis": (
         lambda x, i, y: (x.scatter(0, i, y), x.scatter_add(0, i, y), x.scatter(-1, i, 1.5)),
         (X, torch.tensor([[0, 4, 2, 1], [3, 1, 5 - 5, 2]]), torch.randn(3, 5)),
