@@ -15,7 +15,7 @@ from tvm import relax, tirx
 from eqsat_layout.passes.all_calls import CALL_TIR_INPLACE, is_tir_call
 from eqsat_layout.targets.schedules.exact_values import hidden_node
 from eqsat_layout.targets.schedules.quantised_values import quantising
-from eqsat_layout.targets.schedules.rounded_quotients import rounded_operands, rounded_quotients
+from eqsat_layout.targets.schedules.rounded_quotients import float_divisions, rounded_operands, rounded_quotients
 from eqsat_layout.tir.structural import is_one_of, mapped_body, nodes_of, with_primfuncs
 
 
@@ -30,7 +30,7 @@ def keep_quotients(mod: tvm.IRModule) -> tvm.IRModule:
 
 
 def _divides(func: Any) -> bool:
-    return any(str(one.ty.dtype) == "float32" for one in nodes_of(func.body, tirx.Div))
+    return bool(float_divisions(func.body))
 
 
 def _kept(func: Any, results: set[int]) -> Any:

@@ -30,13 +30,13 @@ _COMPARISONS: Final = (tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ, tirx.NE)
 def rounded_quotients(func: Any, apart: Sequence[Any] = (), results: Iterable[Any] = ()) -> list[Any]:
     """The divisions of ``func`` that are rounded after, by other casts and calls than those ``apart``, or on the way to
     one of the ``results``: parameters that are rounded elsewhere."""
-    divisions = nodes_of(func.body, tirx.Div)
+    divisions = float_divisions(func.body)
     if not divisions:
         return []
     statements = _Statements(func)
     values, _ = statements.reached(apart, results)
     rough = statements.rough_names()
-    found = [one for value in values for one in nodes_of(_exact_part(value), tirx.Div) if not _is_rough(one, rough)]
+    found = [one for value in values for one in float_divisions(_exact_part(value)) if not _is_rough(one, rough)]
     return [own for own in divisions if any(_is_same(own, other) for other in found)]
 
 
@@ -44,6 +44,11 @@ def rounded_operands(func: Any, apart: Sequence[Any] = (), results: Iterable[Any
     """The parameters of ``func`` that are so rounded."""
     _, names = _Statements(func).reached(apart, results)
     return names & set(func.params)
+
+
+def float_divisions(node: Any) -> list[Any]:
+    """Those in ``node``, but for integers."""
+    return [one for one in nodes_of(node, tirx.Div) if _is_of_floats(one)]
 
 
 class _Statements:
