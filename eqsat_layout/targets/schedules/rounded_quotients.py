@@ -3,8 +3,8 @@ steps.
 
 In: a PrimFunc. Out: its divisions whose result reaches a rounding or a comparison, in the same statement or through
 tensors and names, and those that are written like one of these. 6.5 / 3.25 is 2, and 6.5 times the float nearest to
-1 / 3.25 a little more: rounded up it is 3. What was worked out by functions that are not exact either, or added up of
-products, has no such bits.
+1 / 3.25 a little more: rounded up it is 3. What is added up of products has no such bits, and neither have quotients of
+two values that functions gave which are not exact either: shares of a softmax.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def rounded_quotients(func: Any, apart: Sequence[Any] = (), results: Iterable[An
     statements = _Statements(func)
     values, _ = statements.reached(apart, results)
     rough = statements.rough_names()
-    found = [one for value in values for one in float_divisions(_exact_part(value)) if not _is_rough(one, rough)]
+    found = [one for value in values for one in float_divisions(value) if not _is_share(one, rough)]
     return [own for own in divisions if any(_is_same(own, other) for other in found)]
 
 
@@ -93,13 +93,12 @@ def _tells_bits(comparison: Any) -> bool:
     return _is_of_floats(a) and not is_known and not tvm_ffi.structural_equal(a, b)
 
 
+def _is_share(division: Any, rough: set[Any]) -> bool:
+    return _is_rough(division.a, rough) and _is_rough(division.b, rough)
+
+
 def _is_rough(value: Any, rough: set[Any]) -> bool:
     return any(map(is_expanded, nodes_of(value, ir.Call))) or bool(_read(value) & rough)
-
-
-def _exact_part(value: Any) -> Any:
-    """``value`` without what functions are given that are not exact."""
-    return structural_map_outermost(value, (ir.Call, lambda call: _nothing(call) if is_expanded(call) else None))
 
 
 def _without_products(name: Any, value: Any) -> Any:
@@ -125,8 +124,7 @@ def _is_same(division: Any, other: Any) -> bool:
 
 
 def _read(value: Any) -> set[Any]:
-    exact = _exact_part(value)
-    return {load.source for load in nodes_of(exact, ir.TensorLoad)} | set(nodes_of(exact, ir.Var))
+    return {load.source for load in nodes_of(value, ir.TensorLoad)} | set(nodes_of(value, ir.Var))
 
 
 def _word(call: Any) -> str:

@@ -121,6 +121,14 @@ def test_what_is_not_exact_has_no_bits_to_keep(compare: Any) -> None:
     assert rounded_quotients(te.create_prim_func([x, plain]))
 
 
+def test_buckets_of_logarithms_are_divided() -> None:
+    """Of relative positions, as T5 has them: the logarithm of 2, over that of 16, times 8 is the bucket 2."""
+    x = te.placeholder((COLUMNS,), "float32", name="x")
+    near, far = (tirx.const(number, "float32") for number in (10.0, 2.7725887))
+    places = te.compute((COLUMNS,), lambda i: (te.log(x[i] / near) / far * 8.0).astype("int32"))
+    assert len(rounded_quotients(te.create_prim_func([x, places]))) == 2
+
+
 def test_a_comparison_with_0_does_not_need_the_quotient() -> None:
     x = te.placeholder((COLUMNS,), "float32", name="x")
     quotient = te.compute((COLUMNS,), lambda i: x[i] / tirx.const(3.25, "float32"))
