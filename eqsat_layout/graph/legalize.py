@@ -31,6 +31,9 @@ _MOST_COUNTED: Final = 1 << 16
 
 _FULL: Final = ("relax.full", "relax.full_like")
 
+_SCATTERS: Final = ("relax.scatter_elements", "relax.scatter_nd")
+_MEANS: Final = ("relax.mean", "relax.std", "relax.variance")
+
 _SINGLE: Final = "float32"
 
 _MULTIPLY_ADD: Final = "relax.ewise_fma"
@@ -125,6 +128,25 @@ def _full_legalizer(legalizer: Legalizer) -> Legalizer:
         filled = tirx.const(float(number), str(call.ty.dtype))
         return builder.call_te(
             lambda: te.compute(shape.values, lambda *_: filled, "full"), primfunc_name_hint=call.op.name.split(".")[-1]
+        )
+
+    return attempt
+
+
+def _scatter_legalizer(legalizer: Legalizer) -> Legalizer:
+    """Where there is nothing to put somewhere, the data: TVM's kernel divides by the number of indices."""
+    return lambda builder, call: call.args[0] if _holds_nothing(call.args[1].ty) else legalizer(builder, call)
+
+
+def _mean_legalizer(legalizer: Legalizer) -> Legalizer:
+    """Of no elements it is NaN, as 0 over 0 is; TVM divides by their number."""
+
+    def attempt(builder: Any, call: Any) -> Any:
+        if not _holds_nothing(call.args[0].ty):
+            return legalizer(builder, call)
+        nan = tirx.const(math.nan, str(call.ty.dtype))
+        return builder.call_te(
+            lambda: te.compute(call.ty.shape.values, lambda *_: nan, "nothing"), primfunc_name_hint=_hint(call)
         )
 
     return attempt
@@ -245,6 +267,8 @@ _OURS: Final[dict[str, Callable[[Legalizer], Legalizer]]] = {
     **dict.fromkeys(_CONVOLUTIONS, _convolution_legalizer),
     **dict.fromkeys(_FULL, _full_legalizer),
     **{name: partial(partial, legalizer) for name, legalizer in (images.LEGALIZERS | wide_norms.LEGALIZERS).items()},
+    **dict.fromkeys(_SCATTERS, _scatter_legalizer),
+    **dict.fromkeys(_MEANS, _mean_legalizer),
     _TRANSFORM: _transform_legalizer,
     _COUNTED: _range_legalizer,
 }

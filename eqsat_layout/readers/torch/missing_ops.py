@@ -293,12 +293,6 @@ def _filled(b: relax.BlockBuilder, data: Any, mask: Any, source: Any) -> Any:
     return b.emit(relax.op.where(mask, b.emit(relax.op.reshape(taken, shape)), data))
 
 
-def _sorted(b: relax.BlockBuilder, data: Any, stable: Any = None, dim: int = -1, descending: bool = False) -> Any:
-    """Values and places; equal ones stay in order always."""
-    order = b.emit(relax.op.argsort(data, dim, descending, "int64"))
-    return relax.Tuple([b.emit(relax.op.gather_elements(data, order, dim)), order])
-
-
 def _smoothed(kind: str) -> Maker:
     """Resizes that take all elements into account."""
 
@@ -359,7 +353,6 @@ MAKERS: Final[dict[str, Maker]] = {
     "copysign.Scalar": _with_sign,
     "signbit.default": _is_minus,
     "masked_scatter.default": _filled,
-    "sort.stable": _sorted,
     "_upsample_bilinear2d_aa.default": _smoothed("linear"),
     "_upsample_bicubic2d_aa.default": _smoothed("cubic"),
     "fmax.default": _number_of(relax.op.maximum),
