@@ -15,7 +15,7 @@ import numpy as np
 import tvm
 from tvm import relax, te, tirx, topi
 
-from eqsat_layout.graph import images, quiet
+from eqsat_layout.graph import images, quiet, wide_norms
 from eqsat_layout.graph.op_names import ops_in
 from eqsat_layout.graph.packed_convolution import PackedConvolution
 from eqsat_layout.tir.counts_in_halves import with_wide_counts
@@ -30,6 +30,9 @@ _MOST_COUNTED: Final = 1 << 16
 """Elements of a range that TVM's legalisation may write down, and keep, before anyone asks for them."""
 
 _FULL: Final = ("relax.full", "relax.full_like")
+
+_SCATTERS: Final = ("relax.scatter_elements", "relax.scatter_nd")
+_MEANS: Final = ("relax.mean", "relax.std", "relax.variance")
 
 _SINGLE: Final = "float32"
 
@@ -125,6 +128,25 @@ def _full_legalizer(legalizer: Legalizer) -> Legalizer:
         filled = tirx.const(float(number), str(call.ty.dtype))
         return builder.call_te(
             lambda: te.compute(shape.values, lambda *_: filled, "full"), primfunc_name_hint=call.op.name.split(".")[-1]
+        )
+
+    return attempt
+
+
+def _scatter_legalizer(legalizer: Legalizer) -> Legalizer:
+    """Where there is nothing to put somewhere, the data: TVM's kernel divides by the number of indices."""
+    return lambda builder, call: call.args[0] if _holds_nothing(call.args[1].ty) else legalizer(builder, call)
+
+
+def _mean_legalizer(legalizer: Legalizer) -> Legalizer:
+    """Of no elements it is NaN, as 0 over 0 is; TVM divides by their number."""
+
+    def attempt(builder: Any, call: Any) -> Any:
+        if not _holds_nothing(call.args[0].ty):
+            return legalizer(builder, call)
+        nan = tirx.const(math.nan, str(call.ty.dtype))
+        return builder.call_te(
+            lambda: te.compute(call.ty.shape.values, lambda *_: nan, "nothing"), primfunc_name_hint=_hint(call)
         )
 
     return attempt
@@ -244,7 +266,9 @@ def _hint(call: Any) -> str:
 _OURS: Final[dict[str, Callable[[Legalizer], Legalizer]]] = {
     **dict.fromkeys(_CONVOLUTIONS, _convolution_legalizer),
     **dict.fromkeys(_FULL, _full_legalizer),
-    **{name: partial(partial, legalizer) for name, legalizer in images.LEGALIZERS.items()},
+    **{name: partial(partial, legalizer) for name, legalizer in (images.LEGALIZERS | wide_norms.LEGALIZERS).items()},
+    **dict.fromkeys(_SCATTERS, _scatter_legalizer),
+    **dict.fromkeys(_MEANS, _mean_legalizer),
     _TRANSFORM: _transform_legalizer,
     _COUNTED: _range_legalizer,
 }

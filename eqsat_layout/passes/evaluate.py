@@ -7,7 +7,6 @@ unscheduled, for one core of this machine: most run once, in less time than sche
 from __future__ import annotations
 
 import gc
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -21,11 +20,11 @@ from eqsat_layout.graph.skeleton import Kind, Skeleton, kind_of, read_tensors, w
 from eqsat_layout.passes.any_size import for_any_size
 from eqsat_layout.passes.guarded_reads import guard_reads
 from eqsat_layout.passes.guarded_writes import guard_writes
+from eqsat_layout.system.memory_files import files_in_memory
 from eqsat_layout.system.own_cpu import own_cpu
 from eqsat_layout.system.workers import WorkerError, workers
 from eqsat_layout.tir.negated_dividends import dividends_that_count_up
 
-_SHARED_MEMORY: Final = Path("/dev/shm")
 _OPTIMISATION: Final = 1
 """LLVM's level: at 2 it takes longer over kernels of weights than they run."""
 
@@ -49,8 +48,7 @@ def be_ready() -> None:
 def evaluate(mod: tvm.IRModule) -> list[Any]:
     """See above. Raises what the build raises; :class:`~eqsat_layout.errors.EqsatError` where the run has a fault."""
     skeleton = Skeleton.of(mod)
-    with tempfile.TemporaryDirectory(dir=_SHARED_MEMORY if _SHARED_MEMORY.is_dir() else None) as folder:
-        given, made = Path(folder) / "given", Path(folder) / "made"
+    with files_in_memory(2) as (given, made):
         write_tensors(given, skeleton.tensors)
         kinds = tuple(map(kind_of, skeleton.tensors))
         job = _Job(to_json_graph_str(skeleton.module), kinds, str(given), str(made))

@@ -142,7 +142,10 @@ class KnownFile:
         if kind_of(self.path) != ".onnx":
             return []
         kept = self.store.get(self._beside)
-        return None if kept is None else [self.path.parent / name for name in json.loads(bytes(kept))]
+        if kept is None:
+            return None
+        place_of = importlib.import_module("eqsat_layout.readers.onnx.external_data").place_of
+        return [place_of(name, self.path) for name in json.loads(bytes(kept))]
 
     @cached_property
     def _contents(self) -> bytes:

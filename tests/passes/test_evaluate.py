@@ -1,5 +1,8 @@
 """Constants are computed in another process, and whoever asks hears when that process ends."""
 
+import tempfile
+from typing import Any
+
 import numpy as np
 import pytest
 from programs import program
@@ -29,3 +32,17 @@ def test_constants_at_indices_out_of_range_are_the_nearest_ones() -> None:
     mod = program(lambda b, x: b.emit(R.add(x, b.emit(R.take(table, rows, axis=0)))), (2, 8))
     (found,) = eqsat_layout.Session(mod).run(None, {"x0": np.zeros((2, 8), "float32")})
     np.testing.assert_array_equal(found, np.arange(32, dtype="float32").reshape(4, 8)[[0, 3]])
+
+
+def test_a_process_that_is_killed_leaves_no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It left one in /dev/shm, where containers have little room."""
+
+    def refused(**_: Any) -> Any:
+        raise OSError("no folder")
+
+    monkeypatch.setattr(tempfile, "TemporaryDirectory", refused)
+    builder = relax.BlockBuilder()
+    with builder.function("main", []):
+        made = builder.emit(R.add(relax.const(np.ones(3, "float32")), relax.const(np.ones(3, "float32"))))
+        builder.emit_func_output(builder.emit(relax.Tuple([made])))
+    np.testing.assert_array_equal(evaluate(builder.get())[0].numpy(), [2, 2, 2])

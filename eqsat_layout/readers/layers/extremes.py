@@ -31,6 +31,13 @@ def extreme(builder: relax.BlockBuilder, data: Any, axes: Sequence[int] | None, 
     )
 
 
+def first_of_none(builder: relax.BlockBuilder, data: Any, axis: int) -> Any:
+    """The largest 0 elements and their places; for TVM's op 0 are all."""
+    axis %= len(data.ty.shape)
+    values = builder.emit(relax.op.strided_slice(data, [axis], [0], [0], assume_inbound=True))
+    return relax.Tuple([values, builder.emit(relax.op.astype(values, "int64"))])
+
+
 def _reduced(x: Any, along: Sequence[int], keeps: bool, is_max: bool) -> Any:
     reduced = {axis: te.reduce_axis((0, x.shape[axis]), f"k{axis}") for axis in along}
     shape = [1 if axis in reduced else extent for axis, extent in enumerate(x.shape) if keeps or axis not in reduced]

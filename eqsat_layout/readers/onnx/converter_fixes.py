@@ -20,6 +20,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import last_of
 from eqsat_layout.readers.layers.dtypes import as_dtype
+from eqsat_layout.readers.layers.extremes import first_of_none
 from eqsat_layout.readers.onnx.definitions import draws
 from eqsat_layout.readers.onnx.element_moves import tiled
 from eqsat_layout.readers.onnx.graphs import nodes_of, opset_of
@@ -231,8 +232,8 @@ def converted(builder: relax.BlockBuilder, op: str, inputs: Any, attributes: dic
         return _remainder(builder, inputs)
     if op == "Tile" and isinstance(inputs[1], relax.ShapeExpr):
         return tiled(builder, inputs[0], inputs[1])
-    if op == "TopK" and not isinstance(inputs[1], ir.GenericConst):
-        return _first_of_sorted(builder, inputs, attributes)
+    if op == "TopK" and (made := _first_of_sorted(builder, inputs, attributes)) is not None:
+        return made
     if op == "BitShift":
         return _shifted(builder, inputs, attributes, convert)
     if op == "ConvTranspose" and attributes.get("output_shape"):
@@ -275,9 +276,11 @@ def _parts(builder: relax.BlockBuilder, data: Any, lengths: list[int], axis: int
 
 
 def _first_of_sorted(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any]) -> Any:
-    """``TopK`` of as many as a size says, or a tensor; TVM's is of a number."""
+    """``TopK`` of as many as a size says, or a tensor, or of none; TVM's is of a number."""
     data, count = inputs[:2]
     axis = int(attributes.get("axis", -1)) % len(data.ty.shape)
+    if isinstance(count, ir.GenericConst):
+        return None if count.value.numpy().any() else first_of_none(builder, data, axis)
     if isinstance(count, relax.ShapeExpr):
         end = next(iter(count.values))
     else:

@@ -169,11 +169,15 @@ def _check_attributes(node: Any, what: str) -> None:
 
 def _check_stored(tensor: Any) -> None:
     """:class:`EqsatError` for elements of a type that ONNX does not have, or of a shape that none has."""
-    known = importlib.import_module("onnx").TensorProto.DataType
-    if tensor.data_type not in known.values() or tensor.data_type == known.Value("UNDEFINED"):
+    if not _is_known(tensor.data_type):
         raise EqsatError(f"tensor {tensor.name!r} is of type {tensor.data_type}, which ONNX does not know")
     if any(extent < 0 for extent in tensor.dims):
         raise EqsatError(f"tensor {tensor.name!r} has an extent below zero: {list(tensor.dims)}")
+
+
+def _is_known(number: int) -> bool:
+    """A type of elements."""
+    return number != 0 and number in importlib.import_module("onnx").TensorProto.DataType.values()
 
 
 def check_domains(graph: Any) -> None:
@@ -186,7 +190,8 @@ def check_domains(graph: Any) -> None:
 
 
 def check_ports(graph: Any) -> None:
-    """:class:`EqsatError` for an input or a result that is no tensor, two inputs of one name, or no result at all."""
+    """:class:`EqsatError` for an input or a result that is no tensor, an input of no type, two of one name, or no
+    result at all."""
     names = [str(value.name) for value in graph.input]
     if twice := [name for name in names if names.count(name) > 1]:
         raise EqsatError(f"has two inputs {twice[0]!r}")
@@ -199,6 +204,11 @@ def check_ports(graph: Any) -> None:
                 raise EqsatError(
                     f"the {what} {value.name!r} is no tensor but of the kind {str(kind).removesuffix('_type')}"
                 )
+    for value in graph.input:
+        number = value.type.tensor_type.elem_type
+        if not _is_known(number):
+            what = f"is of type {number}, which ONNX does not know" if number else "has no type"
+            raise EqsatError(f"the input {value.name!r} {what}")
 
 
 def graphs_of(node: Any) -> list[Any]:

@@ -42,7 +42,7 @@ _TAKEN_AS_THEY_ARE: Final = frozenset(
 )
 """Ops whose converters know shapes that are no tensors."""
 
-_NUMBERS_TAKEN_AS_THEY_ARE: Final = _TAKEN_AS_THEY_ARE - {"Cast", "CastLike"} | {"Range", "Unsqueeze"}
+_NUMBERS_TAKEN_AS_THEY_ARE: Final = _TAKEN_AS_THEY_ARE - {"Cast", "CastLike", "Gather"} | {"Range"}
 """Ops whose converters know a size alone, and what it is of."""
 
 

@@ -27,6 +27,7 @@ from eqsat_layout.readers.onnx.graphs import (
     opset_of,
 )
 from eqsat_layout.readers.onnx.loops import unrolled
+from eqsat_layout.readers.onnx.messages import with_texts
 from eqsat_layout.readers.onnx.size_names import with_plain_size_names
 from eqsat_layout.readers.onnx.versions import of_a_known_version, with_whole_bytes
 from eqsat_layout.readers.quiet import talk_to_log
@@ -47,6 +48,7 @@ def loaded(path: Path) -> Any:
 
 def from_proto(given: Any, sizes: Sizes | None = None) -> Model:
     """``given`` is not changed. Raises whatever the frontend raises, of one node :class:`EqsatError` that names it."""
+    given = with_texts(given)
     check_is_complete(given)
     given = with_functions_inlined(in_order(of_a_known_version(given)))
     check_ports(given.graph)

@@ -113,6 +113,16 @@ def _scatter_reduce(
     return b.emit(op.divide(made, b.emit(op.maximum(own, relax.const(1, dtype)))))
 
 
+def _index_reduce(
+    b: relax.BlockBuilder, data: Any, dim: int, index: Any, source: Any, reduce: str, include_self: bool = True
+) -> Any:
+    """Whole slices by one index each."""
+    shape, axis = list(source.ty.shape.values), dim % max(len(source.ty.shape), 1)
+    flat = b.emit(relax.op.reshape(index, [size if at == axis else 1 for at, size in enumerate(shape)]))
+    spread = b.emit(relax.op.broadcast_to(flat, shape))
+    return _scatter_reduce(b, data, dim, spread, source, reduce, include_self)
+
+
 def _neutral(reduce: str, dtype: str) -> Any:
     if reduce in ("amax", "amin"):
         end = (tirx.min_value if reduce == "amax" else tirx.max_value)(dtype)
@@ -283,12 +293,6 @@ def _filled(b: relax.BlockBuilder, data: Any, mask: Any, source: Any) -> Any:
     return b.emit(relax.op.where(mask, b.emit(relax.op.reshape(taken, shape)), data))
 
 
-def _sorted(b: relax.BlockBuilder, data: Any, stable: Any = None, dim: int = -1, descending: bool = False) -> Any:
-    """Values and places; equal ones stay in order always."""
-    order = b.emit(relax.op.argsort(data, dim, descending, "int64"))
-    return relax.Tuple([b.emit(relax.op.gather_elements(data, order, dim)), order])
-
-
 def _smoothed(kind: str) -> Maker:
     """Resizes that take all elements into account."""
 
@@ -330,6 +334,7 @@ MAKERS: Final[dict[str, Maker]] = {
     "scatter.value": _scatter("update"),
     "scatter_add.default": _scatter("add"),
     "scatter_reduce.two": _scatter_reduce,
+    "index_reduce.default": _index_reduce,
     "_cdist_forward.default": _distances,
     "unfold.default": _windows,
     "max_pool2d_with_indices.default": _max_pool,
@@ -348,7 +353,6 @@ MAKERS: Final[dict[str, Maker]] = {
     "copysign.Scalar": _with_sign,
     "signbit.default": _is_minus,
     "masked_scatter.default": _filled,
-    "sort.stable": _sorted,
     "_upsample_bilinear2d_aa.default": _smoothed("linear"),
     "_upsample_bicubic2d_aa.default": _smoothed("cubic"),
     "fmax.default": _number_of(relax.op.maximum),

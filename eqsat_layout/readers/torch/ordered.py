@@ -1,4 +1,5 @@
-"""Ops of torch that look at elements in order: running extremes and sums of exponentials, medians, the most frequent.
+"""Ops of torch that look at elements in order: sorts, running extremes and sums of exponentials, medians, the most
+frequent.
 
 In: an importer's builder, values of a node's arguments. Out: what the node gives, in Relax.
 """
@@ -12,6 +13,7 @@ from tvm import relax, tirx
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.readers.layers.dtypes import as_dtype
+from eqsat_layout.readers.layers.extremes import first_of_none
 
 _Row = Sequence[Any]
 """Tensors of one shape that belong together: values, or values and places."""
@@ -129,7 +131,33 @@ def _most_frequent(b: relax.BlockBuilder, data: Any, dim: int = -1, keepdim: boo
     return relax.Tuple(both)
 
 
+def _sorted(b: relax.BlockBuilder, data: Any, dim: int = -1, descending: bool = False) -> Any:
+    """Values and places; equal ones stay in order always."""
+    if not len(data.ty.shape):
+        return relax.Tuple([data, relax.const(0, "int64")])
+    order = b.emit(relax.op.argsort(data, dim, descending, "int64"))
+    return relax.Tuple([b.emit(relax.op.gather_elements(data, order, dim)), order])
+
+
+def _sorted_stably(
+    b: relax.BlockBuilder, data: Any, stable: Any = None, dim: int = -1, descending: bool = False
+) -> Any:
+    return _sorted(b, data, dim, descending)
+
+
+def _first(b: relax.BlockBuilder, data: Any, k: Any, dim: int = -1, largest: bool = True, _: bool = True) -> Any:
+    """``topk``, always sorted: any order will do where it is not asked for."""
+    if not len(data.ty.shape) and k == 1:
+        return relax.Tuple([data, relax.const(0, "int64")])
+    if isinstance(k, int) and k == 0:
+        return first_of_none(b, data, dim)
+    return b.emit(relax.op.topk(data, k=k, axis=dim, largest=largest, ret_type="both", dtype="int64"))
+
+
 MAKERS: Final[dict[str, Callable[..., Any]]] = {
+    "sort.default": _sorted,
+    "sort.stable": _sorted_stably,
+    "topk.default": _first,
     "cummax.default": _running(relax.op.greater_equal),
     "cummin.default": _running(relax.op.less_equal),
     "logcumsumexp.default": _log_of_sums,

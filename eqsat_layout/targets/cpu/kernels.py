@@ -27,6 +27,7 @@ from eqsat_layout.targets.cpu.chains.widened_late import widened_late
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.places.concats_in_place import concat_in_place
 from eqsat_layout.targets.cpu.schedule import schedule_module
+from eqsat_layout.targets.schedules.kept_quotients import keep_quotients
 from eqsat_layout.targets.schedules.math_functions import LARGEST_POWER
 from eqsat_layout.tir.structural import with_primfuncs
 
@@ -48,6 +49,8 @@ def join_calls(mod: tvm.IRModule, machine: CpuMachine, notes: Notes, build: Buil
     groups = fuse(with_integers(mod), notes, annotated=annotated, rounded=ROUNDED)
     grouped = with_literals(with_floats(in_single_precision(groups), 0 if machine.is_exact else LARGEST_POWER))
     grouped = read_through_views(with_primfuncs(grouped, lambda _, func: maxima_of_bytes(func)))
+    if not machine.is_exact:
+        grouped = keep_quotients(grouped)
     with nullcontext(_mute) if build is None else build.ahead(grouped, notes) as kept:
         joined = join_chains(grouped, machine, notes, kept)
     return concat_in_place(joined)

@@ -6,12 +6,7 @@ scheduled is scheduled here; one whose schedule can't be lowered is built withou
 
 from __future__ import annotations
 
-import os
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import tvm
@@ -20,6 +15,7 @@ from tvm_ffi.serialization import from_json_graph_str
 from eqsat_layout.notes import Notes
 from eqsat_layout.passes.size_symbols import with_size_symbols
 from eqsat_layout.system.collector import collector_paused
+from eqsat_layout.system.memory_files import files_in_memory
 from eqsat_layout.targets.cpu.lowering import pipeline_name
 from eqsat_layout.targets.cpu.machine import machine_of
 from eqsat_layout.targets.cpu.schedule import schedule_module
@@ -73,20 +69,6 @@ def build_scheduled(mod: tvm.IRModule, target: tvm.target.Target) -> Any:
 def _object_of(functions: dict[str, Any], target: tvm.target.Target) -> bytes:
     named = {name: func.with_attr("global_symbol", name) for name, func in functions.items()}
     built = tvm.tirx.build(tvm.IRModule(named), target=target, pipeline=pipeline_name())
-    with _file_in_memory() as path:
+    with files_in_memory(1) as (path,):  # of a disk that is full LLVM ends the process
         built.write_to_file(str(path), "o")
         return path.read_bytes()
-
-
-@contextmanager
-def _file_in_memory() -> Iterator[Path]:
-    """Where there are such: of a disk that is full LLVM ends the process, and who is killed leaves a file there."""
-    if hasattr(os, "memfd_create"):
-        descriptor = os.memfd_create("kernel.o")
-        try:
-            yield Path(f"/proc/self/fd/{descriptor}")
-        finally:
-            os.close(descriptor)
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        yield Path(folder, "kernel.o")

@@ -99,6 +99,11 @@ def hide_arithmetic() -> Any:
     return primfunc_pass("HideArithmetic", hidden)
 
 
+def hidden_node(node: Any) -> Any:
+    """One of arithmetic of two operands, hidden."""
+    return tvm.ir.Call(_OPS[type(node)], [node.a, node.b], ret_ty=node.ty)
+
+
 def reveal_arithmetic(*, llvm: bool = False) -> Any:
     """A pass that does :func:`revealed`; ``llvm``: for that code generator; for C else."""
     return primfunc_pass("RevealArithmetic", _revealed_for_llvm if llvm else _revealed_for_c)
@@ -120,7 +125,7 @@ def _with_hidden_divisions_and_zeros(body: Any) -> Any:
     if not nodes_of(body, *DIVISIONS):
         return body
     trapping = Trapping(body)
-    return structural_map(body, (DIVISIONS, lambda one: _hidden_node(one) if trapping.may(one) else one))
+    return structural_map(body, (DIVISIONS, lambda one: hidden_node(one) if trapping.may(one) else one))
 
 
 def revealed(func: Any) -> Any:
@@ -189,10 +194,6 @@ def _hidden_zero(number: Any) -> Any:
 
 def _is_minus(number: Any) -> bool:
     return math.copysign(1.0, number.value) < 0
-
-
-def _hidden_node(node: Any) -> Any:
-    return tvm.ir.Call(_OPS[type(node)], [node.a, node.b], ret_ty=node.ty)
 
 
 def _revealed_call(call: Any) -> Any:

@@ -107,6 +107,11 @@ def expand_functions(func: Any) -> Any:
     return func.with_body(structural_map(body, (tvm.ir.Call, on_call)))
 
 
+def is_expanded(call: Any) -> bool:
+    """Whether it is of one of these functions."""
+    return _name_of(call) in _EXPANSIONS
+
+
 def small_exponent(call: Any) -> int | None:
     """The exponent of a power that is a few products; ``None`` for other calls."""
     exponent = call.args[1] if _name_of(call) == "tirx.pow" else None

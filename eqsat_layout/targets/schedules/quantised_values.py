@@ -36,13 +36,15 @@ def quantise_in_few_steps(func: Any) -> Any:
 def quantising(func: Any) -> list[Any]:
     """The casts to bytes of ``func`` that quantise, and the roundings in them."""
     found = [(cast, _quantised(cast)) for cast in nodes_of(func.body, tirx.Cast)]
-    return [node for cast, own in found if own is not None for node in (cast, own.rounded)]
+    return [node for cast, own in found if own is not None for node in (cast, own.whole, own.rounded)]
 
 
 @dataclass(frozen=True)
 class _Quantised:
-    """``rounded + zero``, no less than ``low`` and no more than ``high``. ``zero``: a number, or a byte."""
+    """``rounded + zero``, no less than ``low`` and no more than ``high``. ``zero``: a number, or a byte. ``whole``:
+    ``rounded``, or the integer that is made of it to be added up."""
 
+    whole: Any
     rounded: Any
     zero: Any
     low: float
@@ -94,18 +96,23 @@ def _quantised(cast: Any) -> _Quantised | None:
     if bounds is None:
         return None
     low, high, value = -float("inf"), float("inf"), cast.value
-    while isinstance(value, (tirx.Min, tirx.Max)) and isinstance(value.b, tirx.FloatImm):
+    while isinstance(value, (tirx.Min, tirx.Max)) and isinstance(value.b, tirx.FloatImm | tirx.IntImm):
         bound = float(value.b.value)
         low, high = (low, min(high, bound)) if isinstance(value, tirx.Min) else (max(low, bound), high)
         value = value.a
     if not (bounds[0] <= low <= high <= bounds[1] and low.is_integer() and high.is_integer()):
         return None
     is_moved = isinstance(value, tirx.Add)
-    for rounded, zero in ((value.a, value.b), (value.b, value.a)) if is_moved else ((value, f32(0)),):
-        own = _zero_point(zero)
+    for whole, zero in ((value.a, value.b), (value.b, value.a)) if is_moved else ((value, f32(0)),):
+        rounded, own = whole.value if _is_integer(whole) else whole, _zero_point(zero)
         if any(is_call(rounded, name) for name in _TO_EVEN) and str(rounded.ty.dtype) == "float32" and own is not None:
-            return _Quantised(rounded, own, low, high)
+            return _Quantised(whole, rounded, own, low, high)
     return None
+
+
+def _is_integer(whole: Any) -> bool:
+    """Made one of a float before it is bounded, wide enough for a sum with a zero point."""
+    return isinstance(whole, tirx.Cast) and str(whole.ty.dtype) in ("int32", "int64")
 
 
 def _zero_point(zero: Any) -> Any:

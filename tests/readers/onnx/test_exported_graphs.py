@@ -193,6 +193,23 @@ def test_tensors_are_read_through_the_links_of_a_hub(tmp_path: Path) -> None:
         read_model(view / "model.onnx")
 
 
+def test_tensors_beside_what_a_model_leads_to(tmp_path: Path) -> None:
+    """The model alone is a link: "there is no such file"."""
+    weights = np.arange(4, dtype="float32")
+    given = model([node("Add", ["x", "w"], ["y"])], {"x": [4]}, {"w": weights})
+    for folder in ("home", "view"):
+        (tmp_path / folder).mkdir()
+    onnx.save(given, tmp_path / "home" / "m.onnx", save_as_external_data=True, size_threshold=0, location="w.bin")
+    link = tmp_path / "view" / "m.onnx"
+    link.symlink_to("../home/m.onnx")
+    for _ in range(2):  # the second one is from the store, if that is kept
+        (got,) = eqsat_layout.Session(link).run(None, {"x": np.ones(4, "float32")})
+        np.testing.assert_array_equal(got, weights + 1)
+    (tmp_path / "view" / "w.bin").write_bytes((weights * 2).tobytes())
+    (got,) = eqsat_layout.Session(link).run(None, {"x": np.ones(4, "float32")})
+    np.testing.assert_array_equal(got, weights * 2 + 1)
+
+
 def test_tensors_in_a_file_that_is_not_there_or_was_not_loaded(tmp_path: Path) -> None:
     """ONNX said of both that the file "is not regular file"; of a model in memory it looked in the working folder."""
     given = model([node("Add", ["x", "w"], ["y"])], {"x": [4]}, {"w": np.ones(4, "float32")})

@@ -204,8 +204,13 @@ def test_a_graph_that_asks_for_too_much_is_refused_by_the_name_of_its_node(tmp_p
         (lambda model: setattr(model, "ir_version", 99), "of IR version 99"),
         (lambda model: model.graph.input.add().CopyFrom(model.graph.input[0]), "has two inputs 'x'"),
         (lambda model: model.graph.ClearField("output"), "has no outputs"),
+        (
+            lambda model: setattr(model.graph.input[0].type.tensor_type, "elem_type", 99),
+            "'x' is of type 99, which ONNX does not know",
+        ),
+        (lambda model: model.graph.input[0].ClearField("type"), "the input 'x' has no type"),
     ],
-    ids=["opset", "ir", "inputs", "outputs"],
+    ids=["opset", "ir", "inputs", "outputs", "type", "no type"],
 )
 def test_a_graph_that_onnx_does_not_know_is_refused(changes: Any, says: str) -> None:
     """They were taken in silence; an op of a version that is not known may mean something else."""
@@ -214,6 +219,22 @@ def test_a_graph_that_onnx_does_not_know_is_refused(changes: Any, says: str) -> 
     changes(model)
     with pytest.raises(EqsatError, match=says):
         from_proto(model)
+
+
+@pytest.mark.parametrize(
+    ("odd", "says"), [("Relu", r"\(Re.xff.xfe\): ONNX has no op of this name"), ("own name", None), ("size", None)]
+)
+def test_a_text_that_is_none(tmp_path: Path, odd: str, says: str | None) -> None:
+    """Of an op: "has_schema(): incompatible function arguments"; of a size: "cannot use a string pattern on bytes"."""
+    one = helper.make_node("Relu", ["x"], ["y"], name="own name")
+    graph = helper.make_graph([one], "g", [value("x", FLOAT, ["size"])], [value("y", FLOAT, None)])
+    data = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9).SerializeToString()
+    (tmp_path / "m.onnx").write_bytes(data.replace(odd.encode(), odd[:-2].encode() + b"\xff\xfe"))
+    if says is None:
+        read_module(tmp_path / "m.onnx")
+        return
+    with pytest.raises(FileError, match=says):
+        read_module(tmp_path / "m.onnx")
 
 
 def test_a_refused_op_whose_definition_is_of_a_later_version_is_named(tmp_path: Path) -> None:

@@ -229,3 +229,16 @@ def test_ranges_and_grids_and_spread_axes_of_sizes() -> None:
         "three": np.array([3, 1, 1]),
     }
     check(model_of(nodes, ["count", "between", "backwards", "still", "thrice"], constants))
+
+
+def test_a_row_at_a_place_that_is_made_of_sizes() -> None:
+    """The last token: "'dtype' object has no attribute 'dtype'"; its place as a matrix: "out of range"."""
+    nodes = [
+        ("Shape", ["x"], "shape", {}),
+        ("Gather", ["shape", "one"], "length", {}),
+        ("Sub", ["length", "one"], "last", {}),
+        ("Gather", ["x", "last"], "row", {"axis": 1}),
+        ("Unsqueeze", ["last", "axes"], "matrix", {}),
+        ("Gather", ["x", "matrix"], "element", {"axis": 1}),
+    ]
+    check(model_of(nodes, ["row", "element"], {"one": np.array(1), "axes": np.array([0, 1])}))

@@ -127,6 +127,30 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         ),
         (X, PLACES, torch.randn(5, 3)),
     ),
+    "the largest, none of them, in any order, and of numbers": (
+        lambda x: (
+            *x.topk(0, 1),
+            x.topk(2, 0, sorted=False)[0].sum(0),
+            *x[0, 0].topk(1),
+            *x[0, 0].sort(),
+        ),
+        (X,),
+    ),
+    "nothing that is joined or put somewhere": (
+        lambda x, i: (x.mean(1), x.std(1), x.new_zeros(4, 0).index_add(0, i, x[:0]), torch.ones(4, 3)[i].sum(0)),
+        (torch.ones(2, 0), torch.zeros(0, dtype=torch.int64)),
+    ),
+    "rows that are none put into a table": (
+        lambda x, i, y: torch.index_put(x, (i,), y, accumulate=True),
+        (X, torch.zeros(0, dtype=torch.int64), torch.zeros(0, X.shape[1])),
+    ),
+    "rows joined where they fall": (
+        lambda x, i, y: tuple(
+            x.index_reduce(axis, i, y if axis == 0 else y.T, reduce, include_self=reduce != "prod")
+            for axis, reduce in ((0, "amax"), (-1, "amin"), (0, "prod"), (1, "mean"))
+        ),
+        (torch.randn(5, 5), torch.tensor([0, 3, 0, 4]), torch.randn(4, 5)),
+    ),
     "fewer indices than data along every axis": (
         lambda x, i, y: (x.scatter(0, i, y), x.scatter_add(0, i, y), x.scatter(-1, i, 1.5)),
         (X, torch.tensor([[0, 4, 2, 1], [3, 1, 5 - 5, 2]]), torch.randn(3, 5)),

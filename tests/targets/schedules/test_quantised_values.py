@@ -111,6 +111,27 @@ def test_both_roundings_to_the_even_number_are_taken(rounding: Any) -> None:
         np.testing.assert_array_equal(found.numpy(), np.clip(np.rint(VALUES / np.float32(0.25)), -128, 127))
 
 
+@pytest.mark.parametrize("zero", [0, 5])
+def test_integers_that_are_bounded_are_bytes_of_a_quantiser(zero: int) -> None:
+    """Those that add the zero point and clip as integers took more steps, and a division."""
+    x = te.placeholder(VALUES.shape, "float32", "x")
+
+    def element(i: Any) -> Any:
+        whole = tirx.round(x[i] / tirx.const(0.25, "float32")).astype("int32") + zero
+        return tirx.max(tirx.min(whole, tirx.const(127, "int32")), tirx.const(-127, "int32")).astype("int8")
+
+    func = te.create_prim_func([x, te.compute(VALUES.shape, element)], index_dtype_override="int64")
+    assert not nodes_of(divide_rows_once(func).body, tirx.Div)
+    changed = quantise_in_few_steps(func)
+    assert not any(is_call(c, "tirx.round") for c in nodes_of(changed.body, tvm.ir.Call))
+    found = tvm.runtime.tensor(np.zeros(VALUES.shape, "int8"))
+    tvm.compile(tvm.IRModule({"main": changed.with_attr("global_symbol", "main")}), target="llvm")["main"](
+        tvm.runtime.tensor(VALUES), found
+    )
+    with np.errstate(over="ignore"):
+        np.testing.assert_array_equal(found.numpy(), np.clip(np.rint(VALUES / np.float32(0.25)) + zero, -127, 127))
+
+
 @pytest.mark.parametrize(
     "func",
     [

@@ -104,3 +104,33 @@ def test_a_place_that_is_a_quotient_is_divided() -> None:
     assert rounded_quotients(te.create_prim_func([x, z]))
     plain = te.compute((COLUMNS,), lambda i: x[i] / tirx.const(49.0, "float32"))
     assert not rounded_quotients(te.create_prim_func([x, plain]))
+
+
+@pytest.mark.parametrize(
+    "compare", [te.floor, lambda value: tirx.Select(value >= 3.0, value, tirx.const(0.0, "float32"))]
+)
+def test_what_is_not_exact_has_no_bits_to_keep(compare: Any) -> None:
+    """Shares of a softmax that are compared are products, as exp is not exact either; logits over a number are not."""
+    x = te.placeholder((ROWS, COLUMNS), "float32", name="x")
+    k = te.reduce_axis((0, COLUMNS), "k")
+    powers = te.compute(x.shape, lambda i, j: te.exp(x[i, j]))
+    total = te.compute((ROWS,), lambda i: te.sum(powers[i, k], axis=k))
+    shares = te.compute(x.shape, lambda i, j: compare(powers[i, j] / total[i]))
+    assert not rounded_quotients(te.create_prim_func([x, shares]))
+    plain = te.compute(x.shape, lambda i, j: compare(x[i, j] / tirx.const(3.25, "float32")))
+    assert rounded_quotients(te.create_prim_func([x, plain]))
+
+
+def test_buckets_of_logarithms_are_divided() -> None:
+    """Of relative positions, as T5 has them: the logarithm of 2, over that of 16, times 8 is the bucket 2."""
+    x = te.placeholder((COLUMNS,), "float32", name="x")
+    near, far = (tirx.const(number, "float32") for number in (10.0, 2.7725887))
+    places = te.compute((COLUMNS,), lambda i: (te.log(x[i] / near) / far * 8.0).astype("int32"))
+    assert len(rounded_quotients(te.create_prim_func([x, places]))) == 2
+
+
+def test_a_comparison_with_0_does_not_need_the_quotient() -> None:
+    x = te.placeholder((COLUMNS,), "float32", name="x")
+    quotient = te.compute((COLUMNS,), lambda i: x[i] / tirx.const(3.25, "float32"))
+    leaky = te.compute((COLUMNS,), lambda i: tirx.Select(quotient[i] > 0.0, quotient[i], quotient[i] * 0.5))
+    assert not rounded_quotients(te.create_prim_func([x, leaky]))
