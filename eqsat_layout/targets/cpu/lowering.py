@@ -35,6 +35,7 @@ from eqsat_layout.targets.cpu.remainder_loops import split_remainder_loops
 from eqsat_layout.targets.cpu.short_loops import unroll_short_bfloat16_stores
 from eqsat_layout.targets.cpu.stack import is_on_stack
 from eqsat_layout.targets.cpu.unsafe_selects import branch_on_unsafe_selects, select_in_lanes
+from eqsat_layout.targets.schedules.differences_from_extremes import differences_for_llvm, keep_differences
 from eqsat_layout.targets.schedules.exact_values import hide_arithmetic, reveal_arithmetic
 from eqsat_layout.tir.negated_dividends import dividends_that_count_up
 from eqsat_layout.tir.structural import body_pass
@@ -56,6 +57,7 @@ def _pipeline(**_: Any) -> tuple[Any, Any, Any]:
 
 def _passes() -> list[Any]:
     return [
+        keep_differences(),
         hide_arithmetic(),  # of values that the simplifier would change
         # blocks become loops
         s_tir.transform.CanonicalizeLoop(),  # from 0 in steps of 1, as the passes below take them to be
@@ -110,6 +112,7 @@ def _passes() -> list[Any]:
         tirx.transform.FP8StorageLegalize(),
         tirx.transform.BF16StorageLegalize(),
         _keep_on_stack(),
+        differences_for_llvm(),
         reveal_arithmetic(llvm=True),  # nothing simplifies values from here on
         with_unique_lets(),  # of divisions that are the same node in several places
         compare_booleans(),  # which the code generator takes for floats

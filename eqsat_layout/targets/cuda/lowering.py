@@ -25,6 +25,7 @@ from eqsat_layout.targets.gpu.kernels.narrow_integers import narrow_integers
 from eqsat_layout.targets.gpu.kernels.whole_indices import whole_indices
 from eqsat_layout.targets.gpu.lowered import Lowered, device_part
 from eqsat_layout.targets.gpu.passes import launching, vectorised
+from eqsat_layout.targets.schedules.differences_from_extremes import differences_for_cuda, keep_differences
 from eqsat_layout.targets.schedules.exact_values import hide_arithmetic, reveal_arithmetic
 from eqsat_layout.tir.structural import nodes_of
 
@@ -62,6 +63,7 @@ def _launches(name: str, func: Any, target: tvm.target.Target) -> tvm.IRModule:
     passes = [
         tirx.transform.BindTarget(target),
         whole_indices(),
+        keep_differences(),
         hide_arithmetic(),
         # TVM narrows few indices of 64 bits that are not simplified; others are when loops are unrolled, and no more
         # often: it takes longer than all else
@@ -78,6 +80,7 @@ def _sources(name: str, mod: tvm.IRModule, target: tvm.target.Target, constants:
     last = [
         round_by_arithmetic(),
         tirx.transform.BF16StorageLegalize(),
+        differences_for_cuda(),
         reveal_arithmetic(),  # nothing simplifies values from here on
         half_functions(),
         tirx.transform.LowerIntrin(),
