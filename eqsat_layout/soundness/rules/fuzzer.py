@@ -8,16 +8,15 @@ something in it that has no meaning, is reported with the reason.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from eqsat_layout.egraph.expressions import Expr, arguments_of, is_variable, unquoted
 from eqsat_layout.egraph.op_answers import OpAnswers
 from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.egraph.rule_lint import lint
 from eqsat_layout.egraph.rules import RuleSource, is_own
-from eqsat_layout.soundness.rules.body_searches import search_of, searches
+from eqsat_layout.soundness.rules.body_searches import searches
 from eqsat_layout.soundness.rules.conclusions import Conclusions
 from eqsat_layout.soundness.rules.counterexample import describe
 from eqsat_layout.soundness.rules.host_answers import check_answers
@@ -30,10 +29,11 @@ from eqsat_layout.soundness.rules.pace import Pace
 from eqsat_layout.soundness.rules.promising import Promise
 from eqsat_layout.soundness.rules.questions import Questions
 from eqsat_layout.soundness.rules.random_model import make_model, make_narrow_model
-from eqsat_layout.soundness.rules.remarks import never_false, never_held, never_true, no_such_type, remarks_on
+from eqsat_layout.soundness.rules.remarks import never_false, never_held, never_true, remarks_on
 from eqsat_layout.soundness.rules.reports import Effort, FuzzReport, RuleReport, in_order, side_by_side
 from eqsat_layout.soundness.rules.rule_base import RuleBase, claims_anything, read_rule_base
 from eqsat_layout.soundness.rules.terms import MeaninglessError
+from eqsat_layout.soundness.rules.unmatched import named_ops, other_operands, why_missing, why_never
 from eqsat_layout.soundness.rules.vocabulary import FAMILIES, make_vocabulary
 
 CHECKED = 400
@@ -152,7 +152,8 @@ class Fuzzer:
                 self._found.false_merges += [f"{line} (seed {self._seed}, model {models})" for line in wrong[:3]]
             models += 1
             if self._until_caught or self._is_users:
-                self._leave_decided()
+                pace.vain |= self._vain()
+                self._leave_decided(pace.vain)
         for report in self.reports:
             if not report.instances and not report.trouble:
                 report.trouble = report.not_made or self._why_none(report.rule)
@@ -219,11 +220,18 @@ class Fuzzer:
             self._lexicons[shape, variant] = known
         return make_model(known, self._base, self._seed * 1_000_003 + number, self._sought)
 
-    def _leave_decided(self) -> None:
-        """Rules that are known to be wrong are looked for no longer: what they would take is left for the others."""
+    def _leave_decided(self, vain: Collection[str]) -> None:
+        """Rules that are known to be wrong, or that have no instance in any model, are looked for no longer: what they
+        would take is left for the others."""
         self._decided = {report.rule.key for report in self.reports if report.failures}
-        self._sought = [rule for rule in self._sought if rule.key not in self._decided]
+        self._sought = [rule for rule in self._sought if rule.key not in self._decided and rule.key not in vain]
         self._instances.keep({key for rule in self._sought for key, _ in searches(self._base, rule)})
+
+    def _vain(self) -> set[str]:
+        """The keys of rules that no model can have an instance of: nothing more is made for them."""
+        lexicons = list(self._lexicons.values())
+        waiting = [report.rule for report in self.reports if not report.matches]
+        return {rule.key for rule in waiting if why_never(rule, self._base, lexicons)}
 
     def _check_narrow(self, lexicon: Lexicon, number: int) -> None:
         """Checks models of the rules' own terms."""
@@ -268,27 +276,15 @@ class Fuzzer:
             if self._until_caught:
                 return
 
-    def _other_operands(self, rule: Rule) -> str:
-        """Which op of a body takes other numbers of operands than there."""
-        signatures = [s for lexicon in self._lexicons.values() for s in lexicon.vocabulary.signatures.values()]
-        for name, count in _operand_counts(rule):
-            known = sorted({len(s.operands) for s in signatures if s.name == name})
-            if known and count not in known:
-                return f"{name} has {' or '.join(map(str, known))} operands that are tensors in the models, not {count}"
-        return ""
-
     def _why_none(self, rule: Rule) -> str:
-        for name in _named_ops_of(rule):
-            for lexicon in self._lexicons.values():
-                if name in lexicon.vocabulary.missing:
-                    return f"no instance: {name}: {lexicon.vocabulary.missing[name]}"
-        why = no_such_type(search_of(self._base, rule.body))
-        why = why or self._instances.why_none(rule.key) or self._other_operands(rule)
+        lexicons = list(self._lexicons.values())
+        why = why_never(rule, self._base, lexicons) or why_missing(rule, lexicons)
+        why = why or self._instances.why_none(rule.key) or other_operands(rule, lexicons)
         if why:
             return f"no instance: {why}"
         guards = [guard for (key, guard), count in self._matcher.unguarded.items() if key == rule.key and count]
         if guards:
-            rows = [lexicon.rows for lexicon in self._lexicons.values()]
+            rows = [lexicon.rows for lexicon in lexicons]
             return f"no instance: {' and '.join(never_true(guard, rule, rows) for guard in guards)}"
         heads = [str(fact[0]) for fact in rule.body if isinstance(fact, tuple)]
         empty = [head for head in heads if head in self._base.meanings and head not in self._filled]
@@ -297,31 +293,7 @@ class Fuzzer:
         return "no instance: nothing in the random models matches its body"
 
 
-def _operand_counts(rule: Rule) -> Iterator[tuple[str, int]]:
-    """The names of ops in terms of the body, with how many operands they have there."""
-    names = {f[1]: unquoted(str(f[2])) for f in rule.body if isinstance(f, tuple) and f[0] == "is" and len(f) == 3}
-    waiting: list[Expr] = list(rule.body)
-    while waiting:
-        term = waiting.pop()
-        if not isinstance(term, tuple):
-            continue
-        waiting += term
-        if term[:1] == ("Op",) and len(term) == 3 and term[1] in names:
-            operands, rest = arguments_of(term[2])
-            if rest == ("End",):
-                yield names[term[1]], len(operands)
-
-
 def _named_ops(base: RuleBase) -> Iterator[str]:
     for rule in base.rules:
-        yield from _named_ops_of(rule)
-
-
-def _named_ops_of(rule: Rule) -> Iterator[str]:
-    """Names of ops that the body asks for."""
-    for fact in rule.body:
-        if isinstance(fact, tuple) and fact[0] == "is" and not is_variable(fact[2]):
-            name = str(fact[2]).strip('"')
-            if name not in ("view", "pad", "crop", "frozen"):
-                yield name
-    yield from (name for name in made_names(rule) if name)
+        yield from named_ops(rule)
+        yield from (name for name in made_names(rule) if name)

@@ -24,18 +24,20 @@ _AFTERWARDS = 4
 
 
 class Pace:
-    """What is spent of ``effort`` on rules; ``claims``: whether a rule claims anything."""
+    """What is spent of ``effort`` on rules; ``claims``: whether a rule claims anything. ``vain``: the keys of rules
+    that no model can have an instance of."""
 
     def __init__(self, effort: Effort, reports: Sequence[RuleReport], claims: Callable[[Rule], bool]):
         self._effort, self._reports, self._claims = effort, reports, claims
         self._spent = self._models = 0
         self._found_out: int | None = None
+        self.vain: set[str] = set()
 
     def begins_model(self) -> None:
         """Another model is made, for all rules that are not known to be wrong."""
-        waiting = [report for report in self._reports if not report.failures]
-        for report in waiting:
-            report.models += 1
+        waiting = [r for r in self._reports if not r.failures and r.rule.key not in self.vain]
+        for report in self._reports:
+            report.models += not report.failures
         self._models += 1
         self._spent += max(1, len(waiting))
 
@@ -64,6 +66,8 @@ class Pace:
         all of them together, and the others had their time too."""
         if self._found_out is None and (are_wrong_together or any(r.failures for r in self._reports)):
             self._found_out = self._models
+        if self.vain and all(r.rule.key in self.vain or r.failures for r in self._reports):
+            return True
         if self._found_out is None:
             return False
         waiting = [r for r in self._reports if not r.failures and not r.trouble and self._claims(r.rule)]

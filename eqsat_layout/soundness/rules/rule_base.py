@@ -49,10 +49,12 @@ class Unread:
 
 @dataclass
 class RuleBase:
-    """Everything that some rule files say, in order; ``builders``: what rules written in Python make, by name."""
+    """Everything that some rule files say, in order; ``builders``: what rules written in Python make, by name;
+    ``functions``: somebody's own, of which nothing is known but the sorts."""
 
     relations: dict[str, tuple[str, ...]] = field(default_factory=dict)
     constructors: dict[str, tuple[tuple[str, ...], str]] = field(default_factory=dict)
+    functions: dict[str, tuple[tuple[str, ...], str]] = field(default_factory=dict)
     meanings: dict[str, Meaning] = field(default_factory=dict)
     rules: list[Rule] = field(default_factory=list)
     unread: list[Unread] = field(default_factory=list)
@@ -76,8 +78,9 @@ class RuleBase:
             return literal_sort(expr) or sorts.get(expr)
         head, *parts = expr
         assert isinstance(head, str)
-        if head in self.relations or head in self.constructors:
-            columns, result = self.constructors.get(head) or (self.relations[head], None)
+        made = self.constructors.get(head) or self.functions.get(head)
+        if made or head in self.relations:
+            columns, result = made or (self.relations[head], None)
             for part, sort in zip(parts, columns, strict=False):
                 self._collect(part, sorts)
                 if is_variable(part):
@@ -166,6 +169,8 @@ def _read(command: Command, base: RuleBase) -> None:
     elif reader is not None:
         reader(parts, base)
     elif head not in ("ruleset", "sort", "check", "fail"):
+        if head == "function":
+            base.functions[str(parts[0])] = (tuple(map(str, parts[1])), str(parts[2]))
         base.unread.append(Unread(command.file, command.line, f"'{head}' is not a rule that can be fuzzed"))
 
 

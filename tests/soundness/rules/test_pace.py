@@ -33,3 +33,17 @@ def test_what_wrong_rules_leave_is_for_the_others() -> None:
     assert models_of(FEW_RULES, FEW_RULES - 2, effort)[-2:] == [AT_MOST] * 2
     assert models_of(FEW_RULES, FEW_RULES // 2, effort)[-1] == 3
     assert models_of(2, 1, effort) == [1, 5]
+
+
+def test_nothing_is_made_for_rules_that_no_model_has_an_instance_of() -> None:
+    """What no kernel is found for was said after all models that a rule has."""
+    known = read_rule_base(rule_files()).rules
+    reports = [RuleReport(known[0]), RuleReport(known[1])]
+    pace = Pace(Effort(at_most=AT_MOST), reports, lambda _: True)
+    pace.begins_model()
+    pace.vain = {known[0].key}
+    assert pace.share(0.0, are_wrong_together=False) < 1
+    pace.begins_model()
+    assert pace.share(0.0, are_wrong_together=False) < 1
+    reports[1].failures = 1
+    assert pace.share(0.0, are_wrong_together=False) == 1
