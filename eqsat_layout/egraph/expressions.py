@@ -6,7 +6,7 @@ In: text whose parentheses match. Out: expressions, which can be searched, subst
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
 Expr = str | tuple["Expr", ...]
@@ -68,6 +68,15 @@ def arguments_of(operands: Expr) -> tuple[list[Expr], Expr]:
         found.append(operands[1])
         operands = operands[2]
     return found, operands
+
+
+def forms_of(expr: Expr) -> Iterator[tuple[Expr, ...]]:
+    """What stands in parentheses in an expression, at any depth, the outer ones first."""
+    if not isinstance(expr, str):
+        if expr and isinstance(expr[0], str):
+            yield expr
+        for part in expr:
+            yield from forms_of(part)
 
 
 def variables(expr: Expr) -> dict[str, None]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -113,31 +114,56 @@ class AccessPlace:
             return lambda buffer: np.zeros((len(buffer), *shape), buffer.dtype)
         return lambda buffer: buffer.reshape(len(buffer), -1).take(flat, axis=1)
 
-    def _resolve(self, frame: Frame, taken: Mask | None, what: str) -> Pair:
+    def _one(self, indices: Sequence[Pair]) -> int | None:
+        """The number of the element if it is the same one in all lanes and worlds, as step after step of a running sum,
+        and there is such an element."""
+        at = 0
+        for (values, defined), extent in zip(indices, self.shape, strict=True):
+            if defined is not None or values.size != 1:
+                return None
+            index = int(values.item())
+            if not 0 <= index < extent:
+                return None
+            at = at * extent + index
+        return at
+
+    def _resolve(self, frame: Frame, indices: Sequence[Pair], taken: Mask | None, what: str) -> Pair:
         """Element numbers over all worlds, and where the indices are defined."""
-        at: list[Array] = []
         defined: Mask | None = None
-        for code in self.indices:
-            values, mask = code.run(frame, taken)
-            at.append(values)
+        for _, mask in indices:
             defined = meet(defined, mask)
-        flat, inside = _flattened(at, self.shape)
+        flat, inside = _flattened([values for values, _ in indices], self.shape)
         if inside is not None:
             self._refuse(~inside, taken, what)
         return flat + (np.arange(frame.worlds) * self.size).reshape((-1,) + (1,) * self.axes), defined
 
     def _load_anywhere(self, frame: Frame, taken: Mask | None) -> Pair:
-        flat, defined = self._resolve(frame, taken, "reads")
+        indices = [code.run(frame, taken) for code in self.indices]
         buffer, mask = frame.values[self.number], frame.masks[self.number]
+        one = self._one(indices)
+        if one is not None:
+            return self._cell(buffer, one), None if mask is None else self._cell(mask, one)
+        flat, defined = self._resolve(frame, indices, taken, "reads")
         if not buffer.size:
             return np.zeros(flat.shape, buffer.dtype), np.zeros(flat.shape, bool)
         values = buffer.reshape(-1).take(flat)
         return values, meet(defined, None if mask is None else mask.reshape(-1).take(flat))
 
+    def _cell(self, array: Array, one: int) -> Array:
+        """That element in all worlds."""
+        return array.reshape(len(array), -1)[:, one].copy().reshape((-1,) + (1,) * self.axes)
+
     def _scatter(self, frame: Frame, pair: Pair, taken: Mask | None, grid: tuple[int, ...]) -> None:
         values, defined = pair
-        flat, sure = self._resolve(frame, taken, "stores")
         whole = (frame.worlds, *grid)
+        indices = [code.run(frame, taken) for code in self.indices]
+        one = self._one(indices) if taken is None and math.prod(grid) == 1 else None
+        if one is not None:
+            worlds = slice(one, None, self.size)
+            frame.values[self.number].reshape(-1)[worlds] = values.reshape(-1)
+            self._mark(frame, worlds, None if defined is None else defined.reshape(-1))
+            return
+        flat, sure = self._resolve(frame, indices, taken, "stores")
         lanes = None if taken is None else np.broadcast_to(taken, whole)
 
         def asked(array: Array) -> Array:
@@ -151,12 +177,16 @@ class AccessPlace:
         if not place.size:
             return
         frame.values[self.number].reshape(-1)[place] = asked(values)
+        self._mark(frame, place, None if defined is None else asked(defined))
+
+    def _mark(self, frame: Frame, place: Any, defined: Mask | None) -> None:
+        """Notes whether what was written to elements is defined."""
         mask = frame.masks[self.number]
         if mask is None and defined is None:
             return
         if mask is None:
             mask = frame.masks[self.number] = np.ones(frame.values[self.number].shape, bool)
-        mask.reshape(-1)[place] = True if defined is None else asked(defined)
+        mask.reshape(-1)[place] = True if defined is None else defined
 
     def _refuse(self, outside: Mask, taken: Mask | None, what: str) -> None:
         if (outside if taken is None else outside & taken).any():

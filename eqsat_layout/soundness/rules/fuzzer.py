@@ -25,6 +25,7 @@ from eqsat_layout.soundness.rules.lexicon import Host, Lexicon
 from eqsat_layout.soundness.rules.made_rows import made_names
 from eqsat_layout.soundness.rules.matching import MOST, Matcher
 from eqsat_layout.soundness.rules.model import Row, RuleModel
+from eqsat_layout.soundness.rules.needed_answers import names_its_ops
 from eqsat_layout.soundness.rules.pace import Pace
 from eqsat_layout.soundness.rules.promising import Promise
 from eqsat_layout.soundness.rules.questions import Questions
@@ -42,6 +43,8 @@ DESCRIBED = 5
 """Counterexamples of one rule in one model that are put into words; the smallest is kept."""
 TOGETHER_EVERY, USERS_TOGETHER_EVERY = 2, 3
 """Models in one of which all rules run together: of the package, and of somebody's own."""
+ASKED_EVERY = 6
+"""Models in one of which the host is asked all that rules ask, for rules of somebody's own that need no answer."""
 FEW_RULES = 24
 """Up to so many rules, models are made with more terms of each; more of somebody's own are fuzzed in groups."""
 NARROW = 1
@@ -144,7 +147,7 @@ class Fuzzer:
                 answers, wrong = check_answers(model)
                 self._found.answers += answers
                 self._found.wrong_answers += [f"{line} (seed {self._seed}, model {models})" for line in wrong]
-            if models % self._every == 0 and model.lexicon.is_asked and not any(r.failures for r in self.reports):
+            if models % self._every == 0 and not any(r.failures for r in self.reports):
                 compared, wrong = self._matcher.together(model)
                 self._found.compared += compared
                 if wrong and not self._found.false_merges:
@@ -214,8 +217,9 @@ class Fuzzer:
         variant = (number // len(FAMILIES)) % VOCABULARIES
         known = self._lexicons.get((shape, variant))
         if known is None:
-            vocabulary = make_vocabulary(shape, variant + self._seed, self._wanted, self._instances)
-            must = not (self._is_users and self._sought) or number % self._every == 0
+            must = not (self._is_users and self._sought) or number % ASKED_EVERY == 0
+            others = must or number % self._every == 0 or not names_its_ops(self._sought)
+            vocabulary = make_vocabulary(shape, variant + self._seed, self._wanted, self._instances, others=others)
             known = self._questions.make_lexicon(vocabulary, variant + self._seed, self._sought, must=must)
             self._lexicons[shape, variant] = known
         return make_model(known, self._base, self._seed * 1_000_003 + number, self._sought)

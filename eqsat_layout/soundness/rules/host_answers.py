@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from eqsat_layout.egraph.expressions import Expr
+from eqsat_layout.egraph.expressions import forms_of
 from eqsat_layout.egraph.names import Variant
 from eqsat_layout.soundness.oracle.tir_interpreter import Masked, run_prim_func
 from eqsat_layout.soundness.rules.bits import garbage
@@ -60,7 +60,7 @@ def why_unchecked(relation: str, base: RuleBase) -> str:
 
 def _variant_column(meaning: Meaning) -> int | None:
     """The column that names a variant, of which the meaning says what it computes: it is run."""
-    named = next((form[1] for form in _forms(meaning.formula) if form[0] == "computes"), None)
+    named = next((form[1] for form in forms_of(meaning.formula) if form[0] == "computes"), None)
     return meaning.columns.index(str(named)) if named in meaning.columns else None
 
 
@@ -81,18 +81,10 @@ def _is_true(model: RuleModel, meaning: Meaning, row: Row) -> bool:
 
 def _op_on(variable: str, meaning: Meaning, scope: Mapping[str, Any]) -> str | None:
     """The op that a meaning has on one of its variables: ``k`` for ``x`` in ``(at k x)``, for ``a`` in ``(Op k a)``."""
-    for form in _forms(meaning.formula):
+    for form in forms_of(meaning.formula):
         if form[0] in ("at", "Op") and form[2] == variable and form[1] in scope:
             return str(scope[str(form[1])])
     return None
-
-
-def _forms(expr: Expr) -> Iterator[tuple[Expr, ...]]:
-    """The forms in an expression, the outer ones first."""
-    if not isinstance(expr, str):
-        yield expr
-        for part in expr[1:]:
-            yield from _forms(part)
 
 
 def _wrong_variant(model: RuleModel, name: str) -> Iterator[str]:

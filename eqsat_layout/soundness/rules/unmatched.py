@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from eqsat_layout.egraph.expressions import Expr, arguments_of, is_variable, unquoted
+from eqsat_layout.egraph.expressions import arguments_of, forms_of, is_variable, unquoted
 from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.graph.op_calls import parameters
 from eqsat_layout.soundness.rules.body_searches import search_of
@@ -23,7 +23,7 @@ _ENOUGH = 2
 
 def why_never(rule: Rule, base: RuleBase, lexicons: Sequence[Lexicon]) -> str:
     """Why whatever model has no instance of a rule."""
-    read = next((str(form[0]) for form in _forms(rule) if form[0] in base.functions), "")
+    read = next((str(form[0]) for form in forms_of(rule.body) if form[0] in base.functions), "")
     if read:
         return f"the models hold nothing of the function {read!r}"
     for name, count in operand_counts(rule):
@@ -61,21 +61,11 @@ def _has_none(name: str, lexicons: Sequence[Lexicon]) -> bool:
 def operand_counts(rule: Rule) -> Iterator[tuple[str, int]]:
     """The names of ops in terms of the body, with how many operands they have there."""
     names = {f[1]: unquoted(str(f[2])) for f in rule.body if isinstance(f, tuple) and f[0] == "is" and len(f) == 3}
-    for term in _forms(rule):
+    for term in forms_of(rule.body):
         if term[:1] == ("Op",) and len(term) == 3 and term[1] in names:
             operands, rest = arguments_of(term[2])
             if rest == ("End",):
                 yield names[term[1]], len(operands)
-
-
-def _forms(rule: Rule) -> Iterator[tuple[Expr, ...]]:
-    """Whatever stands in parentheses in a body, at any depth."""
-    waiting: list[Expr] = list(rule.body)
-    while waiting:
-        term = waiting.pop()
-        if isinstance(term, tuple) and term:
-            waiting += term
-            yield term
 
 
 def named_ops(rule: Rule) -> Iterator[str]:

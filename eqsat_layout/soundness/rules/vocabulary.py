@@ -67,15 +67,16 @@ class Vocabulary:
 
 
 def make_vocabulary(
-    shape: Shape, seed: int, wanted: Iterable[str] = (), instances: Instances | None = None
+    shape: Shape, seed: int, wanted: Iterable[str] = (), instances: Instances | None = None, *, others: bool = True
 ) -> Vocabulary:
-    """The vocabulary around ``shape``; ``wanted``: names of Relax ops that must be in it; ``instances``: of bodies."""
+    """The vocabulary around ``shape``; ``wanted``: names of Relax ops that must be in it; ``instances``: of bodies;
+    ``others``: with ops that nobody named."""
     rng = random.Random(f"{shape} {seed}")
     wide = tuple(e + w for e, w in zip(shape, _widths(shape, rng), strict=True))
     parts = tuple(_parts(shape, wide, rng))
     viewed = [made for part in parts if isinstance(part, IndexMap) and (made := _made_shape(part)) not in (shape, wide)]
     wanted = tuple(wanted)
-    calls = [*plain_calls(shape, wide), *sampled_calls(shape, rng)]
+    calls = [*plain_calls(shape, wide), *sampled_calls(shape, rng)] if others else []
     missing: dict[str, str] = {}
     for name in sorted(set(wanted)):
         found = named_calls(name, shape, wide, viewed, rng)
