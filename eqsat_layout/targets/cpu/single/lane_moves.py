@@ -126,10 +126,7 @@ def _in_squares(block: Any, stage: Stage, machine: CpuMachine, kind: type[_Squar
             square = unless_refused(partial(kind, block.iter_vars, across, size, overlap, operands, store))
             if square is None:
                 continue
-            axes = list(square.axes)
-            if _runs_on(loads, stage, across, size):  # squares that lie one after another in the operand
-                axes.append(axes.pop(across))
-            return LaneBody(axes, square.statements, 1, square.buffers)
+            return LaneBody(_as_read(square, across, stage, loads), square.statements, 1, square.buffers)
     raise Refused("no squares that lie in one piece each")
 
 
@@ -309,10 +306,21 @@ def _axis_of(crossed: Sequence[Any], stage: Stage) -> int:
     return across
 
 
-def _runs_on(crossed: Sequence[Any], stage: Stage, across: int, size: int) -> bool:
-    """The loads lie in memory for more than one square."""
-    periods = [_access(load).period(stage.axes[across].var) for load in crossed]
-    return all(period == 0 or period > size for period in periods)
+def _as_read(square: _Square, across: int, stage: Stage, crossed: Sequence[Any]) -> Sequence[Any]:
+    """The axes of squares in the order in which what these read lies in memory, where that is known."""
+    place, analyzer = _access(crossed[0]).place, tvm.sym.Analyzer()
+
+    def step(number: int) -> int | None:
+        var = stage.axes[number].var
+        size = {across: square.size, len(stage.axes) - 1: square.width}.get(number, 1)
+        first, next_one = (tirx.IntImm(str(var.ty.dtype), at) for at in (0, size))
+        return as_int(analyzer.simplify(substitute(place, {var: next_one}) - substitute(place, {var: first})))
+
+    steps = [step(number) for number in range(len(stage.axes))]
+    known = [abs(one) for one in steps if one is not None]
+    if len(known) < len(steps):
+        return square.axes
+    return [square.axes[number] for number in sorted(range(len(known)), key=lambda number: -known[number])]
 
 
 def _access(load: Any) -> StageAccess:

@@ -328,3 +328,16 @@ def test_halves_that_are_interleaved(run, arrays):
     func = computed((5, 74), lambda i, j: te.if_then_else(j % 2 == 1, y[i, j // 2], x[i, j // 2] * 2.0), x, y)
     dx, dy = arrays((5, 37), (5, 37))
     np.testing.assert_array_equal(run(kernel_built(func, AVX512), dx, dy), np.stack((2 * dx, dy), -1).reshape(5, 74))
+
+
+@pytest.mark.parametrize(("channels", "size"), [(3, 256), (16, 224)])
+def test_squares_are_read_row_by_row(channels, size):
+    """Pixels that become channels were read square by square of all channels, whose planes may lie powers of two apart:
+    6 times as long."""
+    x = te.placeholder((channels, size, size), name="x")
+    rows = size // 4
+    shape = (channels * 16, rows, rows)
+    func = computed(shape, lambda c, i, j: x[c // 16, i * 4 + c // 4 % 4, j * 4 + c % 4], x)
+    sch = move_lanes(new_schedule(func), AVX2)
+    extents = [int(sch.get(loop).extent) for loop in sch.get_loops(sch.get_sblock("made"))]
+    assert extents[-3:] == [rows, channels * 4, rows // 4]
