@@ -290,11 +290,26 @@ def _schedule(sch: Any, means: _Means) -> Any:
     whole = None if dense is sch else _in_tiles(dense, machine)
     if whole is not None:
         return whole
-    sch = join_tiles(dense, machine)
-    sch = in_overlapping_vectors(sch, machine, is_dense=means.is_dense)
-    stages = stages_of(sch)
+    joined = join_tiles(dense, machine)
+    overlapping = in_overlapping_vectors(joined, machine, is_dense=means.is_dense)
+    made = _stage_by_stage(overlapping, means)
+    if means.refused and overlapping is not joined and _has_pairs(joined):
+        own = replace(means, refused=[])  # TVM does not see that overlapping vectors make all that is reduced after
+        other = _stage_by_stage(joined, own)
+        if not own.refused:
+            means.refused.clear()
+            return other
+    return made
+
+
+def _has_pairs(sch: Any) -> bool:
+    """Parts of vectors divide all rows."""
+    return all(stage.spatial and (stage.spatial[-1].extent or 1) % 2 == 0 for stage in stages_of(sch))
+
+
+def _stage_by_stage(sch: Any, means: _Means) -> Any:
     done: list[Any] = []
-    for stage in stages:
+    for stage in stages_of(sch):
         if any(sch.get(stage.block).same_as(sch.get(block)) for block in done):
             continue
         sch, used = _schedule_stage(sch, stage, means)
