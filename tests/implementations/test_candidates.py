@@ -358,6 +358,17 @@ def test_weights_of_a_few_rows_are_packed(rows: int) -> None:
     assert plan.input_cost > 1.3 * plan.cost
 
 
+@pytest.mark.parametrize(("rows", "copies"), [(4, 0), (8, 0), (64, 1)])
+def test_few_rows_read_a_matrix_that_is_an_input_as_it_lies(rows: int, copies: int) -> None:
+    """A copy of it in panels was made in each run: 8 rows by 1280 x 1000 took 1.5 times as long."""
+
+    def body(builder: Any, x: Any, w: Any) -> Any:
+        return builder.emit(op.matmul(x, w))
+
+    plan = eqsat_layout.plan(program(body, (rows, 1280), (1280, 1000)), AVX2)
+    assert len(plan.transforms) == copies
+
+
 def test_operands_of_attention_are_not_taken_for_cold_weights() -> None:
     """They were made just before: a copy would cost more than strips of them."""
     scores = computation(op.matmul(var(4, 49, 32), var(4, 32, 49)))
