@@ -11,6 +11,7 @@ with what was added up before stay as they are.
 from __future__ import annotations
 
 import math
+import re
 from typing import Any, Final
 
 import tvm
@@ -32,6 +33,8 @@ _OF_CUDA: Final = {
     (tirx.Add, "float64"): "__dadd_rn",
 }
 """By the types of what is multiplied and added in one operation."""
+_OF_OPENCL: Final = re.compile(r"\b(eqsat_layout_(difference|sum)_(float\d*))\b")
+_SIGNS: Final = {"difference": "-", "sum": "+"}
 _HALF: Final = 0.5
 _MULTIPLY_ADD: Final = frozenset({"fma", "fma4", "fp-armv8"})
 """Features of CPUs that do so."""
@@ -66,6 +69,20 @@ def differences_for_llvm() -> Any:
 def differences_for_cuda() -> Any:
     """The same for CUDA C++."""
     return body_pass("DifferencesForCUDA", (tvm.ir.Call, _for_cuda))
+
+
+def differences_for_opencl() -> Any:
+    """The same for OpenCL C, which has no such function: of :func:`opencl_functions`, and doubles as they are."""
+    return body_pass("DifferencesForOpenCL", (tvm.ir.Call, _for_opencl))
+
+
+def opencl_functions(source: str) -> str:
+    """The functions of ours that ``source`` calls. Kernels that are built together have them once."""
+    return "".join(
+        f"#ifndef {name}_\n#define {name}_\n{dtype} {name}({dtype} a, {dtype} b) {{\n"
+        f"#pragma OPENCL FP_CONTRACT OFF\n  return a {_SIGNS[what]} b;\n}}\n#endif\n"
+        for name, what, dtype in sorted(set(_OF_OPENCL.findall(source)))
+    )
 
 
 def _extremes(func: Any) -> list[Any]:
@@ -159,6 +176,15 @@ def _for_cuda(call: Any) -> Any:
         return call
     dtype = str(call.ty.dtype)
     return tirx.call_pure_extern(dtype, _OF_CUDA[kind, dtype.partition("x")[0]], *call.args)
+
+
+def _for_opencl(call: Any) -> Any:
+    kind = _kind_of(call)
+    if kind is None:
+        return call
+    element, _, lanes = str(call.ty.dtype).partition("x")
+    name = f"{str(call.op.name).replace('.', '_')}_float{lanes}"
+    return tirx.call_pure_extern(call.ty, name, *call.args) if element == "float32" else kind(*call.args)
 
 
 def _kind_of(call: Any) -> Any:
