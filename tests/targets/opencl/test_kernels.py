@@ -180,3 +180,17 @@ def test_what_four_rows_share_is_loaded_once_for_them() -> None:
     assert computation is not None
     found = Loads(computation, [Format.row_major((56, 512, 4))])
     assert found.of_buffer(computation.operands[0]) == 6 * 14 * 512 * 4
+
+
+def test_the_difference_of_two_products_is_by_itself() -> None:
+    """Drivers made one operation of it and a product: x * x - y * y was not 0 where x and y are equal."""
+
+    def body(builder: Any, x: Any, y: Any) -> Any:
+        squares, others = (builder.emit(op.multiply(one, one)) for one in (x, y))
+        difference = builder.emit(op.subtract(squares, others))
+        return difference, builder.emit(op.sum(builder.emit(op.exp(difference)), [1]))
+
+    made = check(program(body, (4, 20), (4, 20)), {"kind": "opencl", "profile": "pocl"})
+    (text,) = (source for source in made.sources.values() if "x1_ptr" in source)
+    assert re.search(r"#pragma OPENCL FP_CONTRACT OFF\s+return a - b;", text)
+    assert text.count("eqsat_layout_difference_") > text.count("ifndef eqsat_layout_difference_") * 3

@@ -94,6 +94,7 @@ SIM_INLINE float __fdividef(float x, float y) { return x / y; }
 SIM_INLINE float __frcp_rn(float x) { return 1.0f / x; }
 SIM_INLINE float __fsub_rn(float a, float b) { return a - b; }
 SIM_INLINE double __dsub_rn(double a, double b) { return a - b; }
+SIM_INLINE double __dadd_rn(double a, double b) { return a + b; }
 SIM_INLINE float __fsqrt_rn(float x) { return sqrtf(x); }
 SIM_INLINE float __frsqrt_rn(float x) { return rsqrtf(x); }
 SIM_INLINE float __fadd_rn(float x, float y) { return x + y; }

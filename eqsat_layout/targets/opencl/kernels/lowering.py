@@ -26,6 +26,11 @@ from eqsat_layout.targets.gpu.kernels.whole_indices import whole_indices
 from eqsat_layout.targets.gpu.lowered import Lowered, split_by_kind
 from eqsat_layout.targets.gpu.passes import launching, vectorised
 from eqsat_layout.targets.opencl.kernels import half
+from eqsat_layout.targets.schedules.differences_from_extremes import (
+    differences_for_opencl,
+    keep_differences,
+    opencl_functions,
+)
 from eqsat_layout.targets.schedules.exact_values import hide_arithmetic, reveal_arithmetic
 from eqsat_layout.tir.intrinsics import is_call
 from eqsat_layout.tir.structural import body_pass, nodes_of
@@ -89,6 +94,7 @@ def halves(functions: Mapping[str, Any], target: tvm.target.Target, typed: Mappi
         round_by_arithmetic(),
         tirx.transform.FP8StorageLegalize(),
         tirx.transform.BF16StorageLegalize(),
+        differences_for_opencl(),
         reveal_arithmetic(),
         _built_in_functions(),
         tirx.transform.LowerIntrin(),
@@ -123,6 +129,7 @@ def _passes(target: tvm.target.Target, *, is_checked: bool) -> list[Any]:
     return [
         tirx.transform.BindTarget(target),
         whole_indices(),
+        keep_differences(),
         hide_arithmetic(),
         TextureFlatten(),
         typed_stores(),
@@ -173,4 +180,5 @@ def cleaned(source: str) -> str:
     text = _READS_OF_TVM.sub(_READS, "\n".join(lines)).strip() + "\n"
     if "__local" not in text:  # what work items tell each other is in tensors then
         text = text.replace(_BARRIER, "barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)")
+    text = opencl_functions(text) + text
     return half.FUNCTIONS + text if half.READ in text or half.WRITE in text else text
