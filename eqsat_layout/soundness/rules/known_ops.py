@@ -22,6 +22,7 @@ from eqsat_layout.graph.importer import import_module
 from eqsat_layout.graph.templates import settings_of
 from eqsat_layout.soundness.oracle.tir_interpreter import Interpreter
 from eqsat_layout.soundness.oracle.tir_values import Masked
+from eqsat_layout.soundness.rules.bits import DEVICE_WORLD
 from eqsat_layout.soundness.rules.runners import LegalisedOp, RunnableOp, build_call, sorts
 from eqsat_layout.soundness.rules.schema import LARGEST, LONG, OpCall
 
@@ -242,7 +243,7 @@ def _most_work(size: int) -> int:
 @lru_cache(1024)
 def _interpreter_of(func: tvm_ffi.StructuralKey) -> Interpreter:
     """One for all vocabularies: compiling a function takes far longer than running it on tensors of this size."""
-    return Interpreter(func.key)
+    return Interpreter(func.key, DEVICE_WORLD)
 
 
 def _runners(signature: Signature, call: OpCall | None) -> Iterator[Callable[[], RunnableOp]]:
