@@ -30,9 +30,9 @@ IS_PART = "it is a view, a pad or a crop"
 _MOST_WORK = 100_000
 """Expressions that one run may evaluate: some 0.1 s. A larger op is none for models, in which it is run hundreds of
 times. Counted, not timed: every machine has the same vocabularies."""
-_MOST_OF_LONG, _MOST_OF_LONGEST = 15_000, 110_000
+_MOST_OF_LONG, _MOST_OF_LONGEST = 35_000, 225_000
 """The same with a long axis, so that reductions go over it: what goes step by step takes ten times as long for each.
-And with one of the longest, which only rules about float16 have: running sums go along it."""
+And with one of the longest, which only rules about narrow floats have. Running sums go along both."""
 _REMEMBERED = 4096
 """Calls of which it is kept what they are imported as."""
 
