@@ -61,8 +61,9 @@ def _alone(value: Value) -> Value:
 class RelaxInterpreter:
     """Interprets a legalised module; its kernels are compiled once."""
 
-    def __init__(self, mod: Any) -> None:
-        self._mod = mod
+    def __init__(self, mod: Any, device_world: int | None = None) -> None:
+        """``device_world``: see :func:`run_prim_func`."""
+        self._mod, self._device_world = mod, device_world
         self._kernels: dict[Any, Interpreter] = {}
 
     @property
@@ -125,7 +126,7 @@ class RelaxInterpreter:
         func = self._mod[call.args[0]]
         kernel = self._kernels.get(call.args[0])
         if kernel is None:
-            kernel = self._kernels[call.args[0]] = Interpreter(func)
+            kernel = self._kernels[call.args[0]] = Interpreter(func, self._device_world)
         operands: list[Any] = []
         names: dict[str, int] = {}
         for param, argument in zip(func.params, self._value(call.args[1], scope, sizes), strict=False):

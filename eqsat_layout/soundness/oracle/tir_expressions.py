@@ -26,17 +26,20 @@ from eqsat_layout.soundness.oracle.tir_values import (
     lifted,
     meet,
     scalar,
+    unequal,
 )
-from eqsat_layout.tir.arithmetic import BINARY
+from eqsat_layout.tir.arithmetic import BINARY, are_floats
 
 
 @dataclass
 class EnclosingFunction:
-    """What expressions ask of the function that they are in: its name, and buffers with their numbers and shapes."""
+    """What expressions ask of the function that they are in: its name, buffers with their numbers and shapes, and the
+    world that computes as devices do."""
 
     name: str
     numbers: dict[Any, int]
     shapes: list[tuple[int, ...]]
+    device_world: int | None = None
 
     def fail(self, what: str) -> InterpreterError:
         return InterpreterError(f"{self.name}: {what}")
@@ -74,7 +77,11 @@ class Expressions:
             indices = [self.compile(index, lanes) for index in expr.indices]
             return self.function.place(expr.source, self.axes, indices, lanes).load()
         if kind in BINARY:
-            return lifted(BINARY[kind], (self.compile(expr.a, lanes), self.compile(expr.b, lanes)))
+            first, second = self.compile(expr.a, lanes), self.compile(expr.b, lanes)
+            device = self.function.device_world
+            if kind is tirx.NE and device is not None and are_floats(dtype_of(expr.a)):
+                return unequal(BINARY[kind], first, second, device, self.axes)
+            return lifted(BINARY[kind], (first, second))
         if kind is tvm.ir.expr.Call:
             return self._call(expr, lanes)
         return self._other(expr, lanes)

@@ -24,24 +24,25 @@ from eqsat_layout.soundness.oracle.tir_values import Code, Frame, InterpreterErr
 __all__ = ["Interpreter", "InterpreterError", "Masked", "run_prim_func"]
 
 
-def run_prim_func(func: Any, operands: Sequence[Masked]) -> list[Masked]:
+def run_prim_func(func: Any, operands: Sequence[Masked], device_world: int | None = None) -> list[Masked]:
     """The results of ``func``: its first tensor parameters are the operands, the others the results.
 
-    The operands' shapes give symbolic extents. What is undefined
+    The operands' shapes give symbolic extents. NaN differs from no number, as in TVM's code for CPUs, but from all in
+    the ``device_world``, if there are so many. What is undefined
     stays so through arithmetic; a choice whose condition is defined takes from the branch that it chooses. Raises
     :class:`InterpreterError` for TIR of another kind, for a read or a store out of bounds in a branch that is taken
     (whether or not the index is defined), and for a store, a loop or a branch that undefined numbers decide.
     """
-    return Interpreter(func).run(operands)
+    return Interpreter(func, device_world).run(operands)
 
 
 class Interpreter:
     """``func`` ready to run: what of it depends on sizes only is worked out once for each choice of them."""
 
-    def __init__(self, func: Any) -> None:
+    def __init__(self, func: Any, device_world: int | None = None) -> None:
         attributes = func.attrs or {}
         self.name = str(attributes["global_symbol"]) if "global_symbol" in attributes else "a PrimFunc"
-        self._func = func
+        self._func, self._device_world = func, device_world
         self._params = list(func.params)
         self._tensors = [param for param in self._params if type(param.ty) is tirx.BufferType]
         self._symbols = _symbols(self._params)
@@ -80,7 +81,7 @@ class Interpreter:
         return tuple(sizes[name] for name in self._symbols)
 
     def _compile(self, sizes: tuple[int, ...]) -> _Plan:
-        function = EnclosingFunction(self.name, {}, [])
+        function = EnclosingFunction(self.name, {}, [], self._device_world)
         numbers = dict(zip(self._symbols, sizes, strict=True))
         scope = {
             var: Code.constant(scalar(numbers[name], dtype_of(var)))

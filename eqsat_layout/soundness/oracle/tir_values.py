@@ -115,6 +115,23 @@ def lifted(function: Callable[..., Array], codes: Sequence[Code]) -> Code:
     return Code(run, None, unsafe)
 
 
+def unequal(function: Callable[..., Array], first: Code, second: Code, device_world: int, axes: int) -> Code:
+    """``function`` says which floats differ where NaN differs from nothing, as in TVM's code for LLVM; in one world it
+    differs from everything, as on devices."""
+    left, right = first.run, second.run
+
+    def run(frame: Frame, taken: Mask | None) -> Pair:
+        x, p = left(frame, taken)
+        y, q = right(frame, taken)
+        differs, strange = function(x, y), np.isnan(x) | np.isnan(y)
+        if strange.any():
+            on_device = (np.arange(frame.worlds) == device_world).reshape((-1,) + (1,) * axes)
+            differs = differs | strange & on_device
+        return differs, meet(p, q)
+
+    return Code(run, None, first.unsafe or second.unsafe)
+
+
 def chosen(condition: Code, yes: Code, no: Code) -> Code:
     """``yes`` where the condition holds, ``no`` elsewhere; each is asked for where it is chosen only.
 

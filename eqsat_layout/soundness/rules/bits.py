@@ -1,9 +1,10 @@
 """Tensors compared bit for bit, and the elements that they are made of.
 
 In: shapes and dtypes. Out: arrays of several worlds, first axis. Two worlds hold small numbers, of which sums and
-products are exact; one is full of special ones: NaN, infinities, zeros of both signs, denormals, ends of integers;
-two hold two special numbers each, the same in all tensors of a model, so that these meet everywhere; one is rough, so
-that every rounding shows. NaN is one value, whatever its payload; -0.0 is not 0.0.
+products are exact; one is full of special ones: NaN, infinities, zeros of both signs, denormals, ends of integers, and
+the last, which computes as devices do, of the same; two hold two special numbers each, the same in all tensors of a
+model, so that these meet everywhere; one is rough, so that every rounding shows. NaN is one value, whatever its
+payload; -0.0 is not 0.0.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ Array = npt.NDArray[Any]
 
 THEMES = 2
 """Worlds of two special numbers each."""
-WORLDS = 4 + THEMES
+WORLDS = 5 + THEMES
+DEVICE_WORLD = WORLDS - 1
+"""The one that computes as devices do."""
 _FEW = 3
 _PLACES = (2, 2, 3, 4)
 """How many places indices are drawn of."""
@@ -89,7 +92,7 @@ class RandomElements:
             share = 0.95
         special = _strewn(rng, shape, chosen, share)
         themed = [_strewn(rng, shape, _opposites(theme, dtype), 0.95) for theme in self._themes]
-        return canonical(np.stack([*small, special, *themed, _rough(rng, shape, dtype)]))
+        return canonical(np.stack([*small, special, *themed, _rough(rng, shape, dtype), special]))
 
     def indices(self, shape: Sequence[Any], dtype: Any) -> Array:
         """A tensor of integers that are 0 or 1, indices into most things; or up to 3, which longer axes have."""

@@ -16,7 +16,7 @@ from eqsat_layout.egraph.expressions import Expr, show
 from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.graph.op_calls import attributes_of, defaults_of
 from eqsat_layout.maps import IndexMap
-from eqsat_layout.soundness.rules.bits import same_bits
+from eqsat_layout.soundness.rules.bits import DEVICE_WORLD, same_bits
 from eqsat_layout.soundness.rules.model import RuleModel
 from eqsat_layout.soundness.rules.remarks import tainted
 from eqsat_layout.soundness.rules.values import IllTypedError
@@ -49,6 +49,7 @@ def describe(
     lines += [f"  {line}" for line in first_difference(*(array[world] for _, array in sides))]
     tensors = names.lines()
     lines += ["where", *(f"  {line}" for line in tensors)] if tensors else []
+    lines += ["on a device, where NaN differs from all numbers"] if world == DEVICE_WORLD else []
     lines += tainted(rule, model.base)
     lines.append(f"seed {seed}, shapes around {model.vocabulary.shape}")
     return Counterexample(rule, names.size, seed, "\n".join(lines))

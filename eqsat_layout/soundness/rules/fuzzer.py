@@ -44,7 +44,8 @@ DESCRIBED = 5
 TOGETHER_EVERY, USERS_TOGETHER_EVERY = 2, 3
 """Models in one of which all rules run together: of the package, and of somebody's own."""
 ASKED_EVERY = 6
-"""Models in one of which the host is asked all that rules ask, for rules of somebody's own that need no answer."""
+"""Models in one of which the host is asked all that rules ask, for rules of somebody's own that need no answer and
+name their ops."""
 FEW_RULES = 24
 """Up to so many rules, models are made with more terms of each; more of somebody's own are fuzzed in groups."""
 NARROW = 1
@@ -217,8 +218,10 @@ class Fuzzer:
         variant = (number // len(FAMILIES)) % VOCABULARIES
         known = self._lexicons.get((shape, variant))
         if known is None:
-            must = not (self._is_users and self._sought) or number % ASKED_EVERY == 0
-            others = must or number % self._every == 0 or not names_its_ops(self._sought)
+            are_named = names_its_ops(self._sought)
+            asked_every = ASKED_EVERY if are_named else self._every
+            must = not (self._is_users and self._sought) or number % asked_every == 0
+            others = must or number % self._every == 0 or not are_named
             vocabulary = make_vocabulary(shape, variant + self._seed, self._wanted, self._instances, others=others)
             known = self._questions.make_lexicon(vocabulary, variant + self._seed, self._sought, must=must)
             self._lexicons[shape, variant] = known

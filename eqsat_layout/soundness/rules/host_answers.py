@@ -15,7 +15,7 @@ import numpy as np
 from eqsat_layout.egraph.expressions import forms_of
 from eqsat_layout.egraph.names import Variant
 from eqsat_layout.soundness.oracle.tir_interpreter import Masked, run_prim_func
-from eqsat_layout.soundness.rules.bits import garbage
+from eqsat_layout.soundness.rules.bits import DEVICE_WORLD, garbage
 from eqsat_layout.soundness.rules.meanings import free_variables
 from eqsat_layout.soundness.rules.model import Row, RuleModel
 from eqsat_layout.soundness.rules.rule_base import Meaning, RuleBase
@@ -113,7 +113,7 @@ def _run(model: RuleModel, variant: Variant, operands: tuple[int, ...]) -> list[
         return []
     laid = [model.values.lay(f, x) for f, x in zip(variant.operands, operands, strict=True)]
     given = [Masked(np.where(b.defined, b.values, garbage(b.values.dtype)), b.defined) for b in laid]
-    found = run_prim_func(relayout(signature.func, computation, variant.flow), given)
+    found = run_prim_func(relayout(signature.func, computation, variant.flow), given, DEVICE_WORLD)
     fields = model.values.tensors[value]
     results = fields if isinstance(fields, tuple) else (value,)
     wanted = [model.values.lay(f, y) for f, y in zip(model.values.formats(variant.result), results, strict=True)]

@@ -20,8 +20,9 @@ from eqsat_layout.maps import IndexMap
 from eqsat_layout.soundness.rules.body_searches import BodySearch
 from eqsat_layout.soundness.rules.fitting_parts import KINDS, FittingParts, MakeView, Shape
 from eqsat_layout.soundness.rules.known_ops import IS_PART, import_together, unusable
+from eqsat_layout.soundness.rules.narrow_sums import adds_many, adds_narrowly, is_long
 from eqsat_layout.soundness.rules.promising import Promise
-from eqsat_layout.soundness.rules.schema import LARGEST, OpCall
+from eqsat_layout.soundness.rules.schema import OpCall
 from eqsat_layout.soundness.rules.solver import Instance, Solver
 from eqsat_layout.soundness.rules.term_types import TermTypes
 from eqsat_layout.tir.arithmetic import are_floats
@@ -103,7 +104,10 @@ class Instances:
                 fresh += self._usable(key, others, count - len(fresh))
                 if fresh or solver.draws <= 0:
                     break  # else what fits together does not run, or is a view
-            made[key] = [*fresh, *rng.sample(known, min(count - len(fresh), len(known)))]
+            if self._needs_long(key, fresh):
+                solver = Solver(types, shapes, fitting, rng, DRAWS, self._good, self._chosen, numbers, is_long=True)
+                fresh += self._long(key, _telling(solver, promise, CHOICE * LOOKED_AT, 1, rng)[0])
+            made[key] = [*fresh, *rng.sample(known, min(max(0, count - len(fresh)), len(known)))]
             known += fresh
             self._in_vain[key] = 0 if telling else self._in_vain[key] + 1
         return made
@@ -128,6 +132,20 @@ class Instances:
             if self._is_vain(self._bodies[key]):
                 break
         return found
+
+    def _needs_long(self, key: str, fresh: Sequence[Instance]) -> bool:
+        """Whether one of a body adds up narrow floats, and none so many that this ends: of few long ones most do it
+        along another axis."""
+        calls = list(calls_in({key: [*self._found[key], *fresh]}))
+        return any(map(adds_narrowly, calls)) and not any(map(adds_many, calls))
+
+    def _long(self, key: str, drawn: Sequence[Instance]) -> list[Instance]:
+        """One that does, if it is found."""
+        long = [one for one in drawn if any(map(is_long, calls_in({key: [one]})))]
+        for instance in filter(self._is_legal, long[:LOOKED_AT]):
+            if self._usable(key, [instance], 1) and any(map(adds_many, calls_in({key: [instance]}))):
+                return [instance]
+        return []
 
     def _is_vain(self, types: TermTypes) -> bool:
         """Whether an op of the body is a view, a pad or a crop in whatever call, or none can be written down."""
@@ -255,7 +273,7 @@ def _types(key: str, instance: Instance) -> tuple[Trait, ...]:
         *([(key, "floats", *(str(are_floats(ty.dtype)) for ty in types))] if types[1:] else []),
         (key, "ranks", *(str(len(ty.shape)) for ty in types)),
         (key, "units", *(str(1 in ty.shape) for ty in types)),
-        (key, "long", str(any(int(extent) > LARGEST for ty in types for extent in ty.shape))),
+        (key, "long", str(any(map(is_long, calls)))),
         (key, "as results", *(str(ty.shape == getattr(c.made, "shape", None)) for c in calls for ty in c.operands)),
     )
 

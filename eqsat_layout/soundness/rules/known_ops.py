@@ -22,6 +22,7 @@ from eqsat_layout.graph.importer import import_module
 from eqsat_layout.graph.templates import settings_of
 from eqsat_layout.soundness.oracle.tir_interpreter import Interpreter
 from eqsat_layout.soundness.oracle.tir_values import Masked
+from eqsat_layout.soundness.rules.bits import DEVICE_WORLD
 from eqsat_layout.soundness.rules.runners import LegalisedOp, RunnableOp, build_call, sorts
 from eqsat_layout.soundness.rules.schema import LARGEST, LONG, OpCall
 
@@ -29,9 +30,9 @@ IS_PART = "it is a view, a pad or a crop"
 _MOST_WORK = 100_000
 """Expressions that one run may evaluate: some 0.1 s. A larger op is none for models, in which it is run hundreds of
 times. Counted, not timed: every machine has the same vocabularies."""
-_MOST_OF_LONG, _MOST_OF_LONGEST = 15_000, 110_000
+_MOST_OF_LONG, _MOST_OF_LONGEST = 35_000, 225_000
 """The same with a long axis, so that reductions go over it: what goes step by step takes ten times as long for each.
-And with one of the longest, which only rules about float16 have: running sums go along it."""
+And with one of the longest, which only rules about narrow floats have. Running sums go along both."""
 _REMEMBERED = 4096
 """Calls of which it is kept what they are imported as."""
 
@@ -242,7 +243,7 @@ def _most_work(size: int) -> int:
 @lru_cache(1024)
 def _interpreter_of(func: tvm_ffi.StructuralKey) -> Interpreter:
     """One for all vocabularies: compiling a function takes far longer than running it on tensors of this size."""
-    return Interpreter(func.key)
+    return Interpreter(func.key, DEVICE_WORLD)
 
 
 def _runners(signature: Signature, call: OpCall | None) -> Iterator[Callable[[], RunnableOp]]:

@@ -17,10 +17,10 @@ from eqsat_layout.soundness.rules.rule_base import RuleBase
 
 _COMPLETE = ("live", "typing", "typed", "rest", "item", "use", "constants", "filled-with")
 """Relations of which models have all rows that are true, or some of all, whatever was asked."""
-
-
 _OF_NAMES = ("is", "attr", "default", "int-attr", "typed", "filled-with", "=")
 """Facts of a body that match no op but those which stand in it with their names."""
+_KINDS = ('"view"', '"pad"', '"crop"', '"frozen"')
+"""What ops of any name are called: of views those that other ops and answers bring are needed too."""
 
 
 def names_its_ops(rules: Iterable[Rule]) -> bool:
@@ -30,7 +30,7 @@ def names_its_ops(rules: Iterable[Rule]) -> bool:
 
 def _names_all(rule: Rule) -> bool:
     forms = list(forms_of(rule.body))
-    named = {form[1] for form in forms if form[0] == "is" and not is_variable(form[2])}
+    named = {form[1] for form in forms if form[0] == "is" and not is_variable(form[2]) and form[2] not in _KINDS}
     ops = {form[1] for form in forms if form[0] == "Op"}
     return ops <= named and all(head in _OF_NAMES or head in COMPUTED for head in heads(rule))
 

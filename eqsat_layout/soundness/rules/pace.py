@@ -35,11 +35,15 @@ class Pace:
 
     def begins_model(self) -> None:
         """Another model is made, for all rules that are not known to be wrong."""
-        waiting = [r for r in self._reports if not r.failures and r.rule.key not in self.vain]
         for report in self._reports:
-            report.models += not report.failures
+            if not report.failures:
+                report.models += 1
         self._models += 1
-        self._spent += max(1, len(waiting))
+        self._spent += max(1, len(self._waiting()))
+
+    def _waiting(self) -> list[RuleReport]:
+        """Of rules of which more may be found out."""
+        return [r for r in self._reports if not r.failures and r.rule.key not in self.vain]
 
     def share(self, seconds: float, *, are_wrong_together: bool) -> float:
         """How much of the effort is spent; 1 if nothing more is to be done."""
@@ -66,7 +70,7 @@ class Pace:
         all of them together, and the others had their time too."""
         if self._found_out is None and (are_wrong_together or any(r.failures for r in self._reports)):
             self._found_out = self._models
-        if self.vain and all(r.rule.key in self.vain or r.failures for r in self._reports):
+        if not self._waiting():
             return True
         if self._found_out is None:
             return False

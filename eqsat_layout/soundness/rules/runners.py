@@ -20,6 +20,7 @@ from eqsat_layout.graph.legalize import REFUSALS, legalize
 from eqsat_layout.soundness.oracle.relax_interpreter import NotInterpretable, RelaxInterpreter
 from eqsat_layout.soundness.oracle.tir_interpreter import InterpreterError, Masked
 from eqsat_layout.soundness.oracle.tir_sorts import call_library, sort_call
+from eqsat_layout.soundness.rules.bits import DEVICE_WORLD
 from eqsat_layout.soundness.rules.schema import OpCall
 from eqsat_layout.tir.arithmetic import are_floats
 
@@ -119,7 +120,7 @@ class LegalisedOp:
 
     @cached_property
     def _interpreter(self) -> RelaxInterpreter:
-        return RelaxInterpreter(self.mod)
+        return RelaxInterpreter(self.mod, DEVICE_WORLD)
 
     @property
     def work(self) -> int:

@@ -41,7 +41,7 @@ _DECIDED = 0.3
 """How often an attribute is a number that decides what the rule says."""
 _OTHER_DTYPES = 0.3
 """How often some of these are of other dtypes: values where all were found to be indices."""
-_LONG_ONES = 0.08
+LONG_ONES = 0.08
 """How often a first operand has a long axis."""
 _AS_USUAL = 0.3
 """How often an op of whose operands nothing is known takes those that it takes elsewhere."""
@@ -73,10 +73,12 @@ class SimilarCalls:
         rng: random.Random,
         numbers: Sequence[Any] = (),
         long: int = LONG,
+        long_ones: float = LONG_ONES,
     ):
-        """``numbers``: those that decide what the rule says; ``long``: the extent of long axes."""
+        """``numbers``: those that decide what the rule says; ``long``: the extent of long axes;
+        ``long_ones``: how often there is one."""
         self._shapes, self._dtype, self._good, self._rng, self._numbers = shapes, dtype, good, rng, numbers
-        self._long = long
+        self._long, self._long_ones = long, long_ones
 
     def call(
         self, text: str, known: Sequence[TensorType | None], result: Type | None, body: BodyClaims, *, exact: bool
@@ -141,7 +143,8 @@ class SimilarCalls:
 
     def _first(self, usual: OpCall | None) -> TensorType:
         found = self._short(usual)
-        return _lengthened(found, self._long, self._rng) if found.shape and self._rng.random() < _LONG_ONES else found
+        is_long = found.shape and self._rng.random() < self._long_ones
+        return _lengthened(found, self._long, self._rng) if is_long else found
 
     def _short(self, usual: OpCall | None) -> TensorType:
         rng = self._rng

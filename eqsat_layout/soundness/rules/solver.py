@@ -23,7 +23,7 @@ from eqsat_layout.soundness.rules.draws import COMPUTED, DTYPES
 from eqsat_layout.soundness.rules.fitting_parts import KINDS, FittingParts, MisfitError, Shape, Type, taken
 from eqsat_layout.soundness.rules.known_ops import part_of, unusable
 from eqsat_layout.soundness.rules.schema import LONG, LONGEST, OpCall, all_ops, drawn, has_attributes, takes
-from eqsat_layout.soundness.rules.similar_calls import BodyClaims, SimilarCalls
+from eqsat_layout.soundness.rules.similar_calls import LONG_ONES, BodyClaims, SimilarCalls
 from eqsat_layout.soundness.rules.term_types import AppliedTerm, TermTypes
 
 Instance = Mapping[str, OpCall | Part]
@@ -56,16 +56,19 @@ class Solver:
         good: Mapping[str, Sequence[OpCall]],
         chosen: Counter[str],
         numbers: Sequence[Any] = (),
+        *,
+        is_long: bool = False,
     ):
         """``chosen``: how often names were, for ops of which the body says only that they are of one name;
-        ``numbers``: what attributes and extents may well be."""
+        ``numbers``: what attributes and extents may well be; ``is_long``: on the longest axes only."""
         self._numbers = numbers
         self._nodes, self._shapes, self._parts, self._good = types, shapes, parts, good
         self._rng, self.draws = rng, draws
         self._chosen = chosen
         said = {str(value).strip("\"'") for of_one in types.attributes.values() for _, value in of_one}
         self._dtypes = [*DTYPES, *(dtype for dtype in COMPUTED[len(DTYPES) :] if dtype in said)]
-        self._long = LONGEST if "float16" in said else LONG
+        self._long = LONGEST if is_long or "float16" in said else LONG
+        self._long_ones = 1.0 if is_long else LONG_ONES
         self._failures = Counter[str]()
         self._vain = set[str]()
 
@@ -79,7 +82,9 @@ class Solver:
             self._told: dict[Expr | None, Any] = {}
             self._named = {**self._nodes.named, **self._drawn_names()}
             self._dtype = "float32" if self._rng.random() < 0.6 else self._rng.choice(self._dtypes)
-            self._alike = SimilarCalls(self._shapes, self._dtype, self._good, self._rng, self._numbers, self._long)
+            self._alike = SimilarCalls(
+                self._shapes, self._dtype, self._good, self._rng, self._numbers, self._long, self._long_ones
+            )
             self.draws -= 1
             try:
                 for node, ty in self._nodes.called:

@@ -20,7 +20,7 @@ from eqsat_layout.graph.graph import Signature
 from eqsat_layout.graph.part_calls import part_calls
 from eqsat_layout.maps import IndexMap
 from eqsat_layout.soundness.oracle.tir_interpreter import Interpreter, InterpreterError, Masked
-from eqsat_layout.soundness.rules.bits import canonical, holds, same_bits
+from eqsat_layout.soundness.rules.bits import DEVICE_WORLD, canonical, holds, same_bits
 from eqsat_layout.soundness.rules.runners import RunnableOp
 from eqsat_layout.soundness.rules.stored import Array, StoredBytes, lay
 
@@ -335,7 +335,7 @@ def run_op(signature: Signature, operands: Sequence[Array], interpreters: dict[s
     """An op on operands with worlds in front; one array per result. ``interpreters`` keeps what is worked out once."""
     interpreter = interpreters.get(signature.key)
     if interpreter is None:
-        interpreter = interpreters[signature.key] = Interpreter(signature.func)
+        interpreter = interpreters[signature.key] = Interpreter(signature.func, DEVICE_WORLD)
     return [result.values for result in interpreter.run([Masked.of(a) for a in operands])]
 
 

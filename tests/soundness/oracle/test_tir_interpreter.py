@@ -324,6 +324,23 @@ def small_program(expression: Callable[..., Any], reduces: int) -> Any:
     return te.create_prim_func([*inputs, out])
 
 
+@T.prim_func(s_tir=True)
+def unequal_sums(x: T.Buffer((2, 3), "float32"), y: T.Buffer((2,), "int32")):
+    for i, j in T.grid(2, 3):
+        with T.sblock("count"):
+            vi, vj = T.axis.remap("SR", [i, j])
+            with T.init():
+                y[vi] = 0
+            y[vi] = y[vi] + T.if_then_else(x[vi, vj] != T.float32(1), 1, 0)
+
+
+def test_nan_differs_from_numbers_in_the_world_of_devices() -> None:
+    """Only TVM's code for CPUs was believed: what is unequal to itself was said to be less than itself."""
+    x = Masked.of(np.array([[[np.nan, 1, 2], [1, 1, np.nan]]] * 3, "float32"))
+    assert run_prim_func(unequal_sums, [x], 2)[0].values.tolist() == [[1, 0], [1, 0], [2, 1]]
+    assert run_prim_func(unequal_sums, [x])[0].values.tolist() == [[1, 0]] * 3
+
+
 @given(st.lists(st.tuples(expressions(), st.integers(0, 2)), min_size=10, max_size=10))
 @settings(max_examples=6, deadline=None)
 def test_small_programs_as_llvm(drawn: list[tuple[Callable[..., Any], int]]) -> None:

@@ -15,6 +15,7 @@ from eqsat_layout.soundness.rules import instances
 from eqsat_layout.soundness.rules.body_searches import BodySearch, searches
 from eqsat_layout.soundness.rules.corpus import cases_in
 from eqsat_layout.soundness.rules.instances import Instances
+from eqsat_layout.soundness.rules.narrow_sums import adds_many
 from eqsat_layout.soundness.rules.ops import plain_calls
 from eqsat_layout.soundness.rules.rule_base import read_rule_base
 from eqsat_layout.soundness.rules.schema import OpCall
@@ -149,6 +150,17 @@ def test_axes_of_float16_are_longer_than_it_counts(tmp_path: Path) -> None:
         calls = [call for instance in found["sum of halves"] for call in instance.values() if isinstance(call, OpCall)]
         extents |= {int(extent) for call in calls for ty in call.operands for extent in ty.shape}
     assert max(extents) > 2048
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_running_sums_of_narrow_floats_go_along_long_axes(dtype: str, tmp_path: Path) -> None:
+    """Of the four instances that a rule has among many, few had such an axis, and most of these went along another."""
+    case = next(case for case in cases_in(CORPUS / "long_axes.egg") if case.name == "running sum of ones in halves")
+    sought = sought_by(tmp_path, case.text.replace("float16", dtype))
+    among_many = {f"rule {n}": BodySearch((), (), ()) for n in range(23)}
+    drawn = Instances({**sought, **among_many})
+    found = drawn.draw([(2, 3, 4)], [], lambda shape, _: IndexMap.identity(shape), random.Random(2))[case.name]
+    assert any(adds_many(call) for instance in found for call in instance.values() if isinstance(call, OpCall))
 
 
 def test_less_is_drawn_of_what_is_never_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,9 @@ BODIES = {
     '(= y (Op k (Arg x (End)))) (is k "relax.softmax") (int-attr k "axis" a) (> a 1) (filled-with x "1")': True,
     '(= y (Op k (Arg (Op j (Arg x (End))) (End)))) (is k "relax.abs")': False,
     "(= y (Op k (Arg x (End)))) (is k n) (= z (Op j (Arg x (End)))) (is j n)": False,
+    '(= y (Op k (Arg x (End)))) (is k "frozen")': False,
+    '(= y (Op v (Arg (Op w (Arg x (End))) (End)))) (is v "view") (is w "view")': False,
+    '(= y (Op k (Arg x (End)))) (is k "relax.abs") (is k "frozen")': True,
     '(= y (Op k (Arg x (End)))) (is k "relax.abs") (use y 0 j z)': False,
     '(= y (Op k (Arg x (End)))) (is k "relax.abs") (want y f)': False,
 }
