@@ -143,7 +143,8 @@ def test_a_counterexample_shows_one_world(caught: Reports) -> None:
     numbers = {line.split(" = ")[0].strip(): line.split(" = ", 1)[1] for line in lines if " = " in line}
     left, name = lines[lines.index(next(li for li in lines if li.startswith("  y = ("))) :][0], numbers["k"]
     assert name == "relax.nn.relu"
-    shown = next(line for line in lines if "= relax.nn.relu(" in line)
+    tensor = next(line for line in lines if line.startswith("  y = t")).split(" = ")[1]
+    shown = next(line for line in lines if line.startswith(f"  {tensor} = "))
     assert left.split("[")[1] == shown.split("[")[1]
 
 
