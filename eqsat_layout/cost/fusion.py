@@ -44,12 +44,13 @@ class Fusion:
 
 _OUTSIDE: Final = "outside"
 _Kind = tuple[bool, frozenset[int] | None]
+"""What :func:`_kind` tells of an op."""
 
 
 def fusion_of(graph: Graph, signatures: Mapping[str, Signature], tensors: Sequence[Hashable]) -> Fusion:
     """The fusion of a graph whose node i makes ``tensors[i]``; nodes of equal tensors are one op.
 
-    From the last op to the first: an op joins the group of its users if that is one, all of them elementwise.
+    From the last op to the first: an op joins the group of its users if that is one, all of them elementwise or views.
     """
     users: dict[Hashable, dict[Hashable, None]] = {tensors[i]: {_OUTSIDE: None} for i, _ in graph.goals}
     kinds = {key: _kind(signature) for key, signature in signatures.items()}
@@ -100,9 +101,7 @@ def fusion_of(graph: Graph, signatures: Mapping[str, Signature], tensors: Sequen
 
 
 def _followers(
-    makers: Mapping[Hashable, Node],
-    tensors: Sequence[Hashable],
-    kinds: Mapping[str, tuple[bool, frozenset[int] | None]],
+    makers: Mapping[Hashable, Node], tensors: Sequence[Hashable], kinds: Mapping[str, _Kind]
 ) -> set[Hashable]:
     """Contractions and what may be computed with one: TVM lets no view follow these."""
     found: set[Hashable] = set()

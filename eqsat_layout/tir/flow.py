@@ -206,7 +206,7 @@ class _FlowSearch:
             name = self.computation.buffers[refusal.buffer].name
             self.reason = self.reason or f"{name}: {refusal.reason}"
             return True
-        formats = _formats(view, maps, paddings)
+        formats = _formats(view, maps, paddings) | {self.seed: self.fmt}  # padding may come back to other axes of it
         for filled in _fillings(self.computation, formats, self.seed, self.fmt):
             flows[_flow(self.computation, formats | filled)] = None
         return spread.has_choice

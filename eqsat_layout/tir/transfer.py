@@ -77,7 +77,7 @@ def transfer(
     it still lines up with the result from the right. ``pairs``: variables of the source that the target does not have,
     and the variables of the target that take their places. Raises :class:`RefusedError`.
     """
-    if source.shape == buffer.shape and are_in_step(block, source.access, target):
+    if source.shape == buffer.shape == source.index_map.shape and are_in_step(block, source.access, target):
         return source.index_map
     slots = _iteration_slots(block, source)
     aligned = aligns and buffer.role is Role.OPERAND and _is_broadcast(block, source.access, target)

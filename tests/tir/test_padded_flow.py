@@ -188,6 +188,23 @@ def test_zeros_of_two_signs_are_two_fills() -> None:
     assert "if_then_else" not in relayout(func, computation, complete(computation, [minus], [minus])).script()
 
 
+def test_padding_that_comes_back_to_another_axis_is_not_asked_of_what_is_given() -> None:
+    """Where an operand is read twice: flows from a result of 6 x 6 said that it, and what is in step with it, had
+    6 x 4 elements."""
+    data, more = te.placeholder((6, 3), "float32", name="data"), te.placeholder((6, 6), "float32", name="more")
+    outer = te.create_prim_func([data, te.compute((6, 6), lambda i, j: data(i, 0) + data(j, 1))])
+    added = te.create_prim_func([data, more, te.compute((6, 6), lambda i, j: data(i, 0) + data(j, 1) + more(i, j))])
+    runner = PoisonRunner()
+    for fill in (0.0, 1.0, UNDEF):
+        fmt = padded((6, 6), 0, 8, fill, inner=False)
+        for func in (outer, added):
+            for flow in backward(understood(func), 0, fmt):
+                assert flow.results == (fmt,)
+                assert [operand.shape for operand in flow.operands] == [(6, 3), (6, 6)][: len(flow.operands)]
+                runner.add(func, flow)
+    assert runner.check() >= 3
+
+
 def test_a_preimage_is_found() -> None:
     func = legal(lambda x: op.add(x, relax.const(1.0)), NCHW)
     best, _ = backward(understood(func), 0, BLOCKED.with_fill(1.0))

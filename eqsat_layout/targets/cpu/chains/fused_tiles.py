@@ -137,7 +137,8 @@ def _split(sch: Any, block: Any, tile: Sequence[int]) -> tuple[list[Any], list[A
 
 
 def _reduction(sch: Any, stage: Stage, out: Any, loops: Sequence[Any] | None, machine: CpuMachine) -> None:
-    """Register tiles inside a tile of the last stage, ``loops``: what is made for others stays in L2 in any order."""
+    """Register tiles inside a tile of the last stage. ``loops``: those of its tile where this is the last stage itself:
+    only what leaves the caches is made in the order of memory."""
     is_last, count = loops is not None, len(stage.spatial)
     loops = loops or lookups.get_loops(sch, out)[-count:]
     made = _made_before(sch, stage)
