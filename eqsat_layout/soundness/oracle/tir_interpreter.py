@@ -7,6 +7,7 @@ loops run as arrays, reductions in the order of the loops, everything else eleme
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -49,6 +50,8 @@ class Interpreter:
         self._plans: dict[tuple[int, ...], _Plan] = {}
         self.work = 0
         """Expressions that all runs evaluated so far: how long they take, without a clock."""
+        self.most_work = math.inf
+        """That one run may evaluate; with more it ends with an error."""
 
     def run(self, operands: Sequence[Masked], sizes: Mapping[str, int] | None = None) -> list[Masked]:
         """The results, which are the tensor parameters after the operands; see :func:`run_prim_func`."""
@@ -63,7 +66,7 @@ class Interpreter:
         with np.errstate(all="ignore"):
             if plan is None:
                 plan = self._plans[found] = self._compile(found)
-            results, work = plan.run(operands)
+            results, work = plan.run(operands, self.most_work)
         self.work += work
         return results
 
@@ -113,7 +116,7 @@ class _Plan:
     slots: int
     step: Step
 
-    def run(self, operands: Sequence[Masked]) -> tuple[list[Masked], int]:
+    def run(self, operands: Sequence[Masked], most_work: float) -> tuple[list[Masked], int]:
         """All tensor parameters afterwards, and how much work that was."""
         worlds = len(operands[0].values) if operands else 1
         frame = Frame(worlds, [np.zeros(0)] * self.buffers, [None] * self.buffers, [(np.zeros(0), None)] * self.slots)
@@ -123,6 +126,7 @@ class _Plan:
             else:
                 frame.values[number] = np.zeros((worlds, *shape), dtype)
                 frame.masks[number] = np.zeros((worlds, *shape), bool)
+        frame.most_work = most_work
         self.step(frame, None)
         return [Masked.of(frame.values[k], frame.masks[k]) for k in range(len(self.tensors))], frame.work
 

@@ -266,6 +266,8 @@ def _counted(step: Step, evaluated: Any) -> Step:
 
     def run(frame: Frame, taken: Mask | None) -> None:
         frame.work += work
+        if frame.work > frame.most_work:
+            raise InterpreterError("it takes too long")
         step(frame, taken)
 
     return run

@@ -6,6 +6,7 @@ for a mask where all is defined, which is the common case and costs nothing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -53,6 +54,8 @@ class Frame:
     """Of loops whose ends the operands decide."""
     work: int = 0
     """Expressions that were evaluated, each on arrays, and as many more as a statement takes by itself."""
+    most_work: float = math.inf
+    """Beyond which a run ends with an error."""
 
 
 Run = Callable[[Frame, Mask | None], Pair]

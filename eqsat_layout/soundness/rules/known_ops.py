@@ -6,6 +6,7 @@ be run is kept with the reason.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache, partial
@@ -218,19 +219,30 @@ def run_once(signature: Signature, call: OpCall | None, interpreters: dict[str, 
     why = "it has no TIR"
     for make in _runners(signature, call):
         try:
-            runner = make()
+            runner, most = make(), _most_work(max((array.size for array in operands), default=0))
             before = runner.work
-            found = runner.run([Masked.of(array) for array in operands])
+            found = _bounded_run(runner, [Masked.of(array) for array in operands], most)
         except (EqsatError, *ILL_TYPED) as error:  # operations that NumPy has not, extents below 0
             why = f"it can't be evaluated: {error}"
         else:
-            if runner.work - before > _most_work(max((array.size for array in operands), default=0)):
+            if runner.work - before > most:
                 return "it takes too long to be evaluated; smaller calls of it may not"
             if [(tuple(map(int, m.values.shape[1:])), str(m.values.dtype)) for m in found] == types:
                 interpreters[signature.key] = runner
                 return ""
             return "what evaluates it gives another type than Relax has for it"
     return why
+
+
+def _bounded_run(runner: RunnableOp, operands: Sequence[Masked], most_work: int) -> Sequence[Masked]:
+    """What an op gives; of TIR that takes far longer an error, as soon as that is known."""
+    if not isinstance(runner, Interpreter):
+        return runner.run(operands)
+    runner.most_work = 2 * most_work
+    try:
+        return runner.run(operands)
+    finally:
+        runner.most_work = math.inf
 
 
 def _most_work(size: int) -> int:

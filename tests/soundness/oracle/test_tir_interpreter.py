@@ -366,3 +366,17 @@ def test_a_sort_reads_no_more_than_there_is(score: float, count: int, says: str)
         return
     with pytest.raises(InterpreterError, match=says):
         sort.run([Masked.of(v) for v in values])
+
+
+def test_a_run_that_takes_too_long_ends() -> None:
+    """A sum of bfloat16 along a long axis, which the fuzzer only tried, ran for minutes: work was counted after it."""
+    x = te.placeholder((2000,), name="x")
+    k = te.reduce_axis((0, 2000), "k")
+    interpreter = Interpreter(te.create_prim_func([x, te.compute((), lambda: te.sum(x[k], k))]))
+    operands = [Masked.of(np.ones((1, 2000), "float32"))]
+    interpreter.most_work = 100
+    with pytest.raises(InterpreterError, match="too long"):
+        interpreter.run(operands)
+    interpreter.most_work = np.inf
+    (total,) = interpreter.run(operands)
+    assert total.values.item() == 2000
