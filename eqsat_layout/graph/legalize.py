@@ -20,6 +20,7 @@ from eqsat_layout.graph.op_names import ops_in
 from eqsat_layout.graph.packed_convolution import PackedConvolution
 from eqsat_layout.tir.counts_in_halves import with_wide_counts
 from eqsat_layout.tir.empty_reductions import with_empty_reductions
+from eqsat_layout.tir.intrinsics import short_name
 from eqsat_layout.tir.structural import with_primfuncs
 
 _CONVOLUTIONS: Final = ("relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d")
@@ -105,7 +106,7 @@ def _of_nothing(builder: Any, call: Any) -> Any:
 def _nothing(builder: Any, call: Any) -> Any:
     zero = tirx.const(0, str(call.ty.dtype))
     return builder.call_te(
-        lambda: te.compute(call.ty.shape.values, lambda *_: zero, "nothing"), primfunc_name_hint=_hint(call)
+        lambda: te.compute(call.ty.shape.values, lambda *_: zero, "nothing"), primfunc_name_hint=short_name(call)
     )
 
 
@@ -146,7 +147,7 @@ def _mean_legalizer(legalizer: Legalizer) -> Legalizer:
             return legalizer(builder, call)
         nan = tirx.const(math.nan, str(call.ty.dtype))
         return builder.call_te(
-            lambda: te.compute(call.ty.shape.values, lambda *_: nan, "nothing"), primfunc_name_hint=_hint(call)
+            lambda: te.compute(call.ty.shape.values, lambda *_: nan, "nothing"), primfunc_name_hint=short_name(call)
         )
 
     return attempt
@@ -192,7 +193,7 @@ def _multiply_add(builder: Any, call: Any) -> Any:
     def compute(a: te.Tensor, b: te.Tensor, c: te.Tensor) -> te.Tensor:
         return topi.add(topi.multiply(a, b), c)
 
-    return builder.call_te(compute, *call.args, primfunc_name_hint=_hint(call))
+    return builder.call_te(compute, *call.args, primfunc_name_hint=short_name(call))
 
 
 def _range_legalizer(ordinary: Legalizer) -> Legalizer:
@@ -212,9 +213,9 @@ def _range_legalizer(ordinary: Legalizer) -> Legalizer:
 
         def compute() -> te.Tensor:  # as NumPy counts
             begin, apart = tirx.const(first.item(), wide), tirx.const((second - first).item(), wide)
-            return te.compute((extent,), lambda i: (begin + i.astype(wide) * apart).astype(dtype), _hint(call))
+            return te.compute((extent,), lambda i: (begin + i.astype(wide) * apart).astype(dtype), short_name(call))
 
-        return builder.call_te(compute, primfunc_name_hint=_hint(call))
+        return builder.call_te(compute, primfunc_name_hint=short_name(call))
 
     return legalizer
 
@@ -230,7 +231,7 @@ def _convolution_legalizer(ordinary: Legalizer) -> Legalizer:
         convolution = PackedConvolution.of(call)
         if convolution is None:
             return call
-        return builder.call_te(convolution.compute, call.args[0], call.args[1], primfunc_name_hint=_hint(call))
+        return builder.call_te(convolution.compute, call.args[0], call.args[1], primfunc_name_hint=short_name(call))
 
     return legalizer
 
@@ -252,15 +253,11 @@ def _transform_legalizer(ordinary: Legalizer) -> Legalizer:
 
         def compute(x: te.Tensor) -> te.Tensor:
             shape = index_map.map_shape(list(x.shape))
-            return te.compute(shape, lambda *at: x(*inverse.map_indices(list(at))), name=_hint(call))
+            return te.compute(shape, lambda *at: x(*inverse.map_indices(list(at))), name=short_name(call))
 
-        return builder.call_te(compute, data, primfunc_name_hint=f"te_{_hint(call)}")
+        return builder.call_te(compute, data, primfunc_name_hint=f"te_{short_name(call)}")
 
     return legalizer
-
-
-def _hint(call: Any) -> str:
-    return str(call.op.name).rsplit(".", 1)[-1]
 
 
 _OURS: Final[dict[str, Callable[[Legalizer], Legalizer]]] = {

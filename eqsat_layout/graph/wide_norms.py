@@ -10,6 +10,8 @@ from typing import Any, Final
 
 from tvm import te, tirx, topi
 
+from eqsat_layout.tir.intrinsics import short_name
+
 _WIDE: Final = "float64"
 
 
@@ -39,7 +41,7 @@ def _of_groups(ordinary: Any, builder: Any, call: Any, groups: int | None) -> An
         own = [channels if axis == channel else 1 for axis in range(rank)]
         return topi.add(topi.multiply(whole, topi.reshape(gamma, own)), topi.reshape(beta, own))
 
-    return builder.call_te(compute, data, gamma, beta, primfunc_name_hint=str(call.op.name).rsplit(".", 1)[-1])
+    return builder.call_te(compute, data, gamma, beta, primfunc_name_hint=short_name(call))
 
 
 def _normal(x: te.Tensor, axes: Sequence[int], epsilon: float) -> te.Tensor:

@@ -21,6 +21,11 @@ def is_call(node: Any, name: str) -> bool:
     return isinstance(node, tvm.ir.Call) and str(getattr(node.op, "name", "")) == name
 
 
+def short_name(call: Any) -> str:
+    """What an op is called in its room, ``exp`` of ``prim.exp``; empty where no op is called."""
+    return str(getattr(getattr(call, "op", None), "name", "")).rpartition(".")[2]
+
+
 def is_choice(node: Any) -> bool:
     """A call that gives one of two values, and evaluates no other; ``Select`` evaluates both and is no call."""
     return is_call(node, "prim.if_then_else")

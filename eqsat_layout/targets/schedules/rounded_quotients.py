@@ -17,6 +17,7 @@ import tvm_ffi
 from tvm import ir, tirx
 
 from eqsat_layout.targets.schedules.math_functions import is_expanded
+from eqsat_layout.tir.intrinsics import short_name
 from eqsat_layout.tir.scalar_functions import ROUNDED
 from eqsat_layout.tir.structural import is_one_of, nodes_of, structural_map_outermost
 
@@ -81,7 +82,7 @@ class _Statements:
 
 def _rounded_values(body: Any) -> list[Any]:
     casts = (node for node in nodes_of(body, tirx.Cast) if _is_of_floats(node.value) and not _is_of_floats(node))
-    calls = (node for node in nodes_of(body, ir.Call) if isinstance(node.op, ir.Op) and _word(node) in _ROUNDINGS)
+    calls = (node for node in nodes_of(body, ir.Call) if short_name(node) in _ROUNDINGS)
     remainders = (node for node in nodes_of(body, *_REMAINDERS) if _is_of_floats(node))
     return [*casts, *calls, *remainders, *(node for node in nodes_of(body, *_COMPARISONS) if _tells_bits(node))]
 
@@ -125,10 +126,6 @@ def _is_same(division: Any, other: Any) -> bool:
 
 def _read(value: Any) -> set[Any]:
     return {load.source for load in nodes_of(value, ir.TensorLoad)} | set(nodes_of(value, ir.Var))
-
-
-def _word(call: Any) -> str:
-    return str(call.op.name).rpartition(".")[2]
 
 
 def _is_of_floats(value: Any) -> bool:

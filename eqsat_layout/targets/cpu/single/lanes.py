@@ -19,7 +19,7 @@ from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.schedules.stages import Stage
 from eqsat_layout.tir.arithmetic import BINARY
-from eqsat_layout.tir.intrinsics import is_choice
+from eqsat_layout.tir.intrinsics import is_choice, short_name
 from eqsat_layout.tir.scalar_functions import ROUNDED
 from eqsat_layout.tir.structural import nodes_of
 
@@ -87,7 +87,7 @@ def table_of(expr: Any, var: Any, places: npt.NDArray[np.int64]) -> npt.NDArray[
     if type(expr) in BINARY:
         both = (table_of(side, var, places) for side in (expr.a, expr.b))
         return np.asarray(BINARY[type(expr)](*both)).astype(dtype)
-    name = str(getattr(getattr(expr, "op", None), "name", "")).rpartition(".")[2]
+    name = short_name(expr)
     if name not in ROUNDED:
         raise Refused(f"no table of {type(expr).__name__}")
     return np.asarray(ROUNDED[name](table_of(expr.args[0], var, places)))

@@ -17,6 +17,7 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
+from eqsat_layout.tir.intrinsics import short_name
 from eqsat_layout.tir.structural import is_one_of, let_values, nodes_of, substitute
 
 APART: Final = "eqsat_layout.apart"
@@ -140,7 +141,7 @@ def analyzer_of(loops: Sequence[Any]) -> Any:
 
 def does_more_than_store(body: Any) -> bool:
     """It touches memory beside what its loads and stores say, or leaves a loop early."""
-    names = [str(getattr(call.op, "name", "")).rpartition(".")[2] for call in nodes_of(body, tvm.ir.Call)]
+    names = [short_name(call) for call in nodes_of(body, tvm.ir.Call)]
     return any(name in (*_BY_ADDRESS, *_LEAVING) for name in names) or bool(nodes_of(body, tirx.DeclBuffer))
 
 

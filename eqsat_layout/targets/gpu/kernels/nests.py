@@ -18,6 +18,7 @@ from eqsat_layout.errors import Refused
 from eqsat_layout.targets.schedules.block_facts import is_one_to_one, is_true
 from eqsat_layout.targets.schedules.inlining import has_long_indices
 from eqsat_layout.tir.blocks import statements_of
+from eqsat_layout.tir.intrinsics import short_name
 from eqsat_layout.tir.structural import is_one_of, nodes_of, structural_map, substitute
 
 _LARGEST: Final = 64
@@ -181,7 +182,7 @@ def _reads(store: Any, other: Any) -> bool:
 def _is_costly(nest: Nest) -> bool:
     """Its elements are better made once."""
     calls = [call for store in nest.stores for call in nodes_of(store.value, tvm.ir.Call)]
-    return any(str(getattr(call.op, "name", "")).rpartition(".")[2] in _COSTLY for call in calls)
+    return any(short_name(call) in _COSTLY for call in calls)
 
 
 def _reads_again(reader: Nest, buffer: Any) -> bool:
