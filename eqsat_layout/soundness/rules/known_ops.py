@@ -214,14 +214,14 @@ def _identity(call: OpCall, signature: Signature) -> Hashable:
 
 def run_once(signature: Signature, call: OpCall | None, interpreters: dict[str, RunnableOp]) -> str:
     """Why the op can't be run; empty if it can, and then its interpreter is kept."""
-    operands = [np.zeros((1, *map(int, ty.shape)), ty.dtype) for ty in signature.operands if ty is not None]
+    operands = zeros_of(signature)
     types = [(tuple(map(int, ty.shape)), ty.dtype) for ty in signature.results if ty is not None]
     why = "it has no TIR"
     for make in _runners(signature, call):
         try:
-            runner, most = make(), _most_work(max((array.size for array in operands), default=0))
+            runner, most = make(), _most_work(max((one.values.size for one in operands), default=0))
             before = runner.work
-            found = _bounded_run(runner, [Masked.of(array) for array in operands], most)
+            found = _bounded_run(runner, operands, most)
         except (EqsatError, *ILL_TYPED) as error:  # operations that NumPy has not, extents below 0
             why = f"it can't be evaluated: {error}"
         else:
@@ -232,6 +232,12 @@ def run_once(signature: Signature, call: OpCall | None, interpreters: dict[str, 
                 return ""
             return "what evaluates it gives another type than Relax has for it"
     return why
+
+
+def zeros_of(signature: Signature) -> list[Masked]:
+    """Operands of an op in one world."""
+    types = [ty for ty in signature.operands if ty is not None]
+    return [Masked.of(np.zeros((1, *map(int, ty.shape)), ty.dtype)) for ty in types]
 
 
 def _bounded_run(runner: RunnableOp, operands: Sequence[Masked], most_work: int) -> Sequence[Masked]:

@@ -9,13 +9,11 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
 import tvm
 from tvm import tirx
 
 from eqsat_layout.graph.graph import Signature
-from eqsat_layout.soundness.oracle.tir_values import Masked
-from eqsat_layout.soundness.rules.known_ops import imports
+from eqsat_layout.soundness.rules.known_ops import imports, zeros_of
 from eqsat_layout.soundness.rules.runners import LegalisedOp, RunnableOp
 from eqsat_layout.soundness.rules.schema import LARGEST, OpCall
 from eqsat_layout.tir.structural import nodes_of
@@ -63,7 +61,6 @@ def _adds(kernel: Any) -> bool:
 
 def _work(signature: Signature, runner: RunnableOp) -> int:
     """Expressions that one run evaluates: along other axes it computes with whole arrays."""
-    types = [ty for ty in signature.operands if ty is not None]
     before = runner.work
-    runner.run([Masked.of(np.zeros((1, *map(int, ty.shape)), ty.dtype)) for ty in types])
+    runner.run(zeros_of(signature))
     return runner.work - before

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from eqsat_layout.egraph.expressions import forms_of, is_variable
+from eqsat_layout.egraph.expressions import forms_of, is_variable, unquoted
 from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.egraph.rule_grammar import COMPUTED
+from eqsat_layout.soundness.rules.fitting_parts import KINDS
 from eqsat_layout.soundness.rules.remarks import heads
 from eqsat_layout.soundness.rules.rule_base import RuleBase
 
@@ -19,7 +20,7 @@ _COMPLETE = ("live", "typing", "typed", "rest", "item", "use", "constants", "fil
 """Relations of which models have all rows that are true, or some of all, whatever was asked."""
 _OF_NAMES = ("is", "attr", "default", "int-attr", "typed", "filled-with", "=")
 """Facts of a body that match no op but those which stand in it with their names."""
-_KINDS = ('"view"', '"pad"', '"crop"', '"frozen"')
+NO_NAMES = (*KINDS, "frozen")
 """What ops of any name are called: of views those that other ops and answers bring are needed too."""
 
 
@@ -30,7 +31,11 @@ def names_its_ops(rules: Iterable[Rule]) -> bool:
 
 def _names_all(rule: Rule) -> bool:
     forms = list(forms_of(rule.body))
-    named = {form[1] for form in forms if form[0] == "is" and not is_variable(form[2]) and form[2] not in _KINDS}
+    named = {
+        form[1]
+        for form in forms
+        if form[0] == "is" and not is_variable(form[2]) and unquoted(str(form[2])) not in NO_NAMES
+    }
     ops = {form[1] for form in forms if form[0] == "Op"}
     return ops <= named and all(head in _OF_NAMES or head in COMPUTED for head in heads(rule))
 

@@ -13,6 +13,7 @@ from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.graph.op_calls import parameters
 from eqsat_layout.soundness.rules.body_searches import search_of
 from eqsat_layout.soundness.rules.lexicon import Lexicon
+from eqsat_layout.soundness.rules.needed_answers import NO_NAMES
 from eqsat_layout.soundness.rules.remarks import no_such_type
 from eqsat_layout.soundness.rules.rule_base import RuleBase
 from eqsat_layout.soundness.rules.schema import takes
@@ -72,6 +73,6 @@ def named_ops(rule: Rule) -> Iterator[str]:
     """Names of ops that the body asks for."""
     for fact in rule.body:
         if isinstance(fact, tuple) and fact[0] == "is" and not is_variable(fact[2]):
-            name = str(fact[2]).strip('"')
-            if name not in ("view", "pad", "crop", "frozen"):
+            name = unquoted(str(fact[2]))
+            if name not in NO_NAMES:
                 yield name
