@@ -131,10 +131,12 @@ class Roofline:
         return self._bytes(tensor, fmt) / self.bandwidth
 
     def _stalls(self, op: Signature, heavy: Heaviest | None, formats: Formats) -> float:
-        waiting = [] if heavy is None else [(op.operands[i], formats[i]) for i in heavy.stalling_operands]
+        if heavy is None:
+            return 0.0
         strips = 0.0
-        for ty, fmt in waiting:
-            if ty is not None and fmt is not None and heavy is not None:
+        for i in heavy.stalling_operands:
+            ty, fmt = op.operands[i], formats[i]
+            if ty is not None and fmt is not None:
                 rows = heavy.block.iterations / fmt.elements(self.symbolic_extent)
                 strips += self._bytes(ty, fmt) * min(1.0, rows / _OF_STRIPS)
         return _STRIPS * strips / self.bandwidth

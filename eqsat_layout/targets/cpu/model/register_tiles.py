@@ -146,9 +146,8 @@ def _cuts(problem: TileProblem, extent: int) -> list[int]:
     if not problem.is_depthwise:
         sizes = [problem.width * vectors for vectors in (1, 2, 4)]
     else:
-        lanes = (
-            problem.width >> halvings for halvings in range(3)
-        )  # tails would be other kernels: short vectors overlap
+        # tails would be other kernels: short vectors overlap
+        lanes = (problem.width >> halvings for halvings in range(3))
         few = (size for size in lanes if _SHORTEST <= size <= extent and _waste(extent, size) < _DEPTHWISE_WASTE)
         sizes = list(itertools.islice(few, 1))
     return [size for size in sizes if size <= extent and extent % size]
