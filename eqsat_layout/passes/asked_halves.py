@@ -1,7 +1,7 @@
 """First elements of which only the values, or only the places, are asked for.
 
 In: a Relax module. Out: the same with ``topk`` calls that give what is asked for and no pair. Values alone are found in
-half the time, as words of half the size (:mod:`eqsat_layout.passes.sorts_in_rows`).
+half the time, as words of half the size (:mod:`eqsat_layout.passes.sorts.in_lanes`).
 """
 
 from __future__ import annotations

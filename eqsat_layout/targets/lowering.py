@@ -23,7 +23,7 @@ from eqsat_layout.passes.guarded_reads import guard_reads
 from eqsat_layout.passes.guarded_writes import guard_writes
 from eqsat_layout.passes.many_operands import join_in_steps
 from eqsat_layout.passes.prepare import prepare
-from eqsat_layout.passes.sorted_types import sort_known_types
+from eqsat_layout.passes.sorts.types import sort_known_types
 from eqsat_layout.system.tvm_lock import one_at_a_time
 from eqsat_layout.targets.protocol import Progress
 from eqsat_layout.targets.registry import resolved

@@ -10,8 +10,8 @@ import tvm
 from tvm import relax, tirx
 
 import eqsat_layout
-from eqsat_layout.passes.sorts_in_rows import _step
-from eqsat_layout.passes.sorts_in_rows import sorts as legalisations
+from eqsat_layout.passes.sorts.first_ones import _step
+from eqsat_layout.passes.sorts.kernels import sorts as legalisations
 from eqsat_layout.tir.intrinsics import is_call
 from eqsat_layout.tir.structural import nodes_of
 
