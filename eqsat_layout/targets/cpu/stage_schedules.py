@@ -57,6 +57,10 @@ class Means:
 
 
 def schedule_stages(sch: Any, means: Means) -> Any:
+    """``sch`` in vectors, tiles or rows of all stages, the first of these that can be done; else stage by stage.
+
+    ``means.refused`` gets a text for each stage that is left as it was. Raises ``Refused`` where none can be done.
+    """
     machine = means.machine
     if any(stage.domain == 0 for stage in stages_of(sch)):  # loops that TVM can't fuse
         raise Refused("a tensor without elements")
