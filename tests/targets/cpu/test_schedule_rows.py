@@ -99,6 +99,13 @@ def test_the_largest_of_each_column_is_found_in_vectors(make_module):
     assert re.search(r"vectorized\(T.int64\(16\)\):\s+with T.sblock\(\"\w*_temp_update", text)
 
 
+def test_largest_ones_of_several_vectors_wait_for_none(make_module):
+    """There was one vector at a time, each step of which waited for the last: four times as long."""
+    text = scheduled(make_module(lambda emit, x: emit(op.argmax(x, axis=0)), (512, 700)), AVX512).script()
+    steps = r"T.unroll\(T.int64\(5\)\):\s+for \w+ in T.vectorized\(T.int64\(14\)\):\s+with T.sblock\(\"\w*_temp_update"
+    assert re.search(steps, text)
+
+
 def test_sums_that_another_stage_reads_are_in_vectors(make_module):
     """Their tiles overlapped, what is written twice is read by no stage of TVM's, and no other family came after."""
     notes = Notes()

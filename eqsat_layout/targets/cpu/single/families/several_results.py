@@ -20,6 +20,7 @@ from eqsat_layout.targets.schedules.accesses import StageAxis
 from eqsat_layout.targets.schedules.stages import Stage, divisors
 
 _FEWEST = 4  # lanes that are worth a vector
+_VECTORS = 6  # side by side, none of which waits for another's step; LLVM keeps those of odd lengths in memory
 
 
 def _schedule(sch: Any, stage: Stage, epilogue: Stage | None, machine: CpuMachine) -> None:
@@ -63,8 +64,10 @@ def _side_by_side(sch: Any, stage: Stage, epilogue: Stage | None, machine: CpuMa
         raise Refused("no vector axis")
     outer, steps = loops[:count], loops[count:]
     joined = sch.fuse(*outer[-run:]) if run > 1 else outer[-1]
-    tile, lane = sch.split(joined, [None, lanes])
-    sch.reorder(*steps, lane)
+    vectors = 1 if lanes % 2 else max(divisors(int(sch.get(joined).extent) // lanes, _VECTORS))
+    tile, vector, lane = sch.split(joined, [None, vectors, lanes])
+    sch.reorder(*steps, vector, lane)
+    sch.unroll(vector)
     sch.vectorize(lane)
     in_parallel(sch, [*outer[:-run], tile], machine, stage)
     sch.decompose_reduction(stage.block, steps[0])
