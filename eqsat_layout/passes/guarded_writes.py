@@ -6,12 +6,15 @@ elsewhere could be anything of the process, its code included, and a model's con
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
 import tvm
 from tvm import ir, s_tir, tirx
 
+from eqsat_layout.tir.analyzers import analyzer_of
 from eqsat_layout.tir.structural import mapped_body, nodes_of, walk, with_primfuncs
 
 
@@ -62,6 +65,13 @@ def is_read(value: Any, read: set[Any]) -> bool:
 
 def guarded_store(store: Any) -> Any:
     """Indices are read once: what another core writes there meanwhile is not used."""
+    flat = _flat_index(store)
+    if flat is not None:  # one number is looked at, and not taken apart
+        place = tirx.Var("place", flat.ty.dtype)
+        extents = [int(extent) for extent in store.buffer.ty.shape]
+        write = tirx.BufferStore(store.buffer, store.value, _digits(place, extents))
+        within = tirx.And(place >= 0, place < tirx.const(math.prod(extents), str(place.ty.dtype)))
+        return tirx.SeqStmt([tirx.Bind(place, flat), tirx.IfThenElse(within, write, None)])
     places = [tirx.Var(f"place{number}", index.ty.dtype) for number, index in enumerate(store.indices)]
     extents = [
         tirx.const(int(extent), str(place.ty.dtype)) if isinstance(extent, tirx.IntImm) else extent
@@ -71,3 +81,28 @@ def guarded_store(store: Any) -> Any:
     write = tirx.IfThenElse(reduce(tirx.And, within), tirx.BufferStore(store.buffer, store.value, places), None)
     binds = [tirx.Bind(place, index) for place, index in zip(places, store.indices, strict=True)]
     return tirx.SeqStmt([*binds, write])
+
+
+def _flat_index(store: Any) -> Any:
+    """The number of which the indices are the digits, where they are: it is within the buffer where all of these are."""
+    last, extents = store.indices[-1], list(store.buffer.ty.shape)
+    if not isinstance(last, tirx.FloorMod) or not all(isinstance(extent, tirx.IntImm) for extent in extents):
+        return None
+    analyzer = analyzer_of(())
+    flat = store.indices[0]
+    for index, extent in zip(store.indices[1:], map(int, extents[1:]), strict=True):
+        bounds = analyzer.const_int_bound(index)
+        if bounds.min_value < 0 or bounds.max_value >= extent:
+            return None
+        flat = flat * tirx.const(extent, str(flat.ty.dtype)) + index
+    return last.a if analyzer.can_prove_equal(flat, last.a) else None
+
+
+def _digits(place: Any, extents: Sequence[int]) -> list[Any]:
+    """``place`` as indices of a buffer of such ``extents``."""
+    found: list[Any] = []
+    for extent in reversed(extents[1:]):
+        size = tirx.const(extent, str(place.ty.dtype))
+        found.insert(0, tirx.floormod(place, size))
+        place = tirx.floordiv(place, size)
+    return [place, *found]

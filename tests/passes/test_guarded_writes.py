@@ -29,6 +29,16 @@ class Scatter:
 
 
 @I.ir_module
+class Flat:
+    @T.prim_func(s_tir=True)
+    def main(at: T.Buffer((6,), "int64"), y: T.Buffer((3, 2, 4), "float32")):
+        for i in range(6):
+            with T.sblock("scatter"):
+                v = T.axis.spatial(6, i)
+                y[at[v] // 8, at[v] // 4 % 2, at[v] % 4] = T.float32(1)
+
+
+@I.ir_module
 class Plain:
     @T.prim_func(s_tir=True)
     def main(y: T.Buffer((3,), "float32")):
@@ -46,6 +56,16 @@ def test_writes_out_of_range_do_not_happen() -> None:
     expected = np.zeros((3, 4), "float32")
     expected[0, 0] = expected[2, 3] = 1
     np.testing.assert_array_equal(y.numpy(), expected)
+
+
+def test_an_offset_is_looked_at_as_one_number() -> None:
+    """Its digits were worked out by divisions: a scatter of 512 x 100 elements took 240 us in place of 185."""
+    guarded = guard_writes(Flat)
+    assert guarded.script().count("if place >=") == 1
+    at = np.array([0, -1, 23, 24, 9, 1 << 40], "int64")
+    y = tvm.runtime.tensor(np.zeros((3, 2, 4), "float32"))
+    tvm.compile(guarded, "llvm")["main"](tvm.runtime.tensor(at), y)
+    assert set(np.flatnonzero(y.numpy())) == {0, 9, 23}
 
 
 def test_writes_at_known_indices_stay() -> None:
