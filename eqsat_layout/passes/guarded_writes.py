@@ -84,7 +84,7 @@ def guarded_store(store: Any) -> Any:
 
 
 def _flat_index(store: Any) -> Any:
-    """The number of which the indices are the digits, where they are: it is within the buffer where all of these are."""
+    """The number of which the indices are the digits, if they are: it is within the buffer where all of these are."""
     last, extents = store.indices[-1], list(store.buffer.ty.shape)
     if not isinstance(last, tirx.FloorMod) or not all(isinstance(extent, tirx.IntImm) for extent in extents):
         return None
