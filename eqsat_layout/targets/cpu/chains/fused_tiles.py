@@ -6,6 +6,7 @@ can't do it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -168,19 +169,28 @@ def _elementwise(sch: Any, block: Any, loops: Sequence[Any] | None, machine: Cpu
         return
     if stage.conditions and breaks_vectors(stage, width) and fill_and_copy(sch, stage, around, machine):
         return
-    loops = _following_load(sch, stage, loops)
+    loops = _following_load(sch, stage, loops, machine)
     if not stage.branches_on(stage.axes[-1].var):
         in_vectors(sch, loops[-1], width)
 
 
-def _following_load(sch: Any, stage: Stage, loops: Sequence[Any]) -> Sequence[Any]:
+def _following_load(sch: Any, stage: Stage, loops: Sequence[Any], machine: CpuMachine) -> Sequence[Any]:
     """The loops of a copy, put in the order in which what it reads lies in memory: the hardware fetches long pieces
-    ahead, while what it stores stays in the cache. The last one stays, even beside one that reads the same again."""
-    strides = [stage.loads[0].stride(axis.var) for axis in stage.axes] if stage.is_copy else []
-    if len(loops) != len(strides) or None in strides or strides[-1] != 1:
+    ahead, while what it stores stays in the cache. The last one stays, even beside one that reads the same again.
+    Those come first that go on by far in what is stored, as long as the others store to more pages than the TLB has
+    room for beside what is read."""
+    if len(loops) != len(stage.axes) or not stage.is_copy:
+        return loops
+    read, stored = ([access.stride(axis.var) for axis in stage.axes] for access in (stage.loads[0], stage.write))
+    if None in read or read[-1] != 1:
         return loops
     *outer, last = range(len(loops))
-    order = [*sorted(outer, key=lambda place: -abs(strides[place] or 0)), last]
-    loops = [loops[place] for place in order]
+    order = sorted(outer, key=lambda place: -abs(read[place] or 0))
+    in_page = machine.page_bytes // stage.write.element_bytes
+    far = sorted((place for place in outer if (stored[place] or 0) >= in_page), key=lambda place: stored[place] or 0)
+    while math.prod(extent_of(sch, loops[place]) for place in far) > machine.tlb_pages // 2:
+        order.remove(far[-1])
+        order.insert(0, far.pop())
+    loops = [*(loops[place] for place in order), loops[last]]
     sch.reorder(*loops)
     return loops
