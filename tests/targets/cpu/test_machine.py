@@ -25,7 +25,7 @@ AMX_FLOATS, AMX_BYTES = ["+amx-tile", "+amx-bf16"], ["+amx-tile", "+amx-int8"]
 @pytest.mark.parametrize(
     ("config", "name", "changed"),
     [
-        ({"mcpu": "znver5"}, "avx512", {"byte_products": True}),
+        ({"mcpu": "znver5"}, "avx512 of zen 5", {"byte_products": True}),
         ({"mcpu": "znver4"}, "avx512 in halves", {"byte_products": True}),
         ({"mcpu": "haswell"}, "avx2", {}),
         ({"mcpu": "nehalem"}, "sse", {}),
