@@ -17,7 +17,7 @@ from tvm import s_tir, tirx
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.schedules.accesses import StageAccess, depends_on
 from eqsat_layout.tir.computation import SYMBOL_SIZE
-from eqsat_layout.tir.structural import is_one_of, mapped_body, nodes_of, substitute
+from eqsat_layout.tir.structural import is_one_of, mapped_body, nodes_of, structural_map, substitute
 
 _PASSES = 16  # over data that fit L2, up to which it counts that the first one reads another core's
 _SHARE = 0.05  # of the time of its tiles that a panel takes from memory, below which prefetch costs more than it saves
@@ -150,7 +150,7 @@ class _TiledLoops:
         others = tiles[len(users) :]
         if tiles[: len(users)] != users:  # read again and again, from the cache
             return []
-        if not _is_linear(load, users[-1]):
+        if not _is_linear(_without_overlap(load), users[-1]):
             return []
         turns = [*others, *self.steps]
         count, work = _iterations(turns), _iterations(self._written)
@@ -277,6 +277,15 @@ def _passes(load: StageAccess, tiles: Sequence[Any], machine: CpuMachine) -> int
 def _is_linear(load: StageAccess, loop: Any) -> bool:
     """The address grows by the same with every iteration; not so where the loop is several loops fused."""
     return bool(tvm.sym.detect_linear_equation(_flat(load), [loop.loop_var]))
+
+
+def _without_overlap(load: StageAccess) -> StageAccess:
+    """As if the last tile of an axis did not begin in the one before."""
+    return StageAccess(load.buffer, tuple(structural_map(index, (tirx.Min, _unbounded)) for index in load.indices))
+
+
+def _unbounded(smaller: Any) -> Any:
+    return smaller.a if isinstance(smaller.b, tirx.IntImm) else smaller
 
 
 def _moved_first(load: StageAccess, mover: Any, loops: Sequence[Any]) -> int:
