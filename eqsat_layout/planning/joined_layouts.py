@@ -22,7 +22,7 @@ from eqsat_layout.graph.graph import Node
 from eqsat_layout.maps import Format, Formats
 from eqsat_layout.planning.choice import Choice
 from eqsat_layout.planning.search import Search
-from eqsat_layout.report.text import format_seconds
+from eqsat_layout.report.figures import format_seconds
 
 _SAVED: Final = 0.25
 """Of the time of kernels that are joined, about, is saved: to look for a plan by, and not to choose it by."""

@@ -52,7 +52,7 @@ from eqsat_layout.planning.checked_options import (
 )
 from eqsat_layout.planning.clock import Clock
 from eqsat_layout.planning.options import Options, check_options
-from eqsat_layout.report.text import format_seconds
+from eqsat_layout.report.figures import format_seconds
 from eqsat_layout.targets.protocol import Target
 
 _SAID: Final = {
