@@ -1,8 +1,7 @@
 """A CPU as a target.
 
 In: an ``llvm`` target as the user gives it. Out: :class:`CpuTarget`: flat memory, candidates whose channels fill
-vectors, a roofline by the vector width, kernels through TVM's LLVM. What makes kernels is imported
-when some are made.
+vectors, a roofline by the vector width, kernels through TVM's LLVM. What makes kernels is imported when some are made.
 """
 
 from __future__ import annotations
