@@ -151,7 +151,8 @@ class Engine:
 
     def saturate(self, ruleset: str, budget: Budget) -> Ending:
         """Runs ``ruleset`` until nothing changes, until it hits a limit, or for a while."""
-        steps, nodes, memory, taken = 1, self.size(), used_megabytes(), 0
+        steps = 1 if budget.is_guarded else _MOST_STEPS
+        nodes, memory, taken = self.size(), used_megabytes(), 0
         self._recent.append(Counter())
         while True:
             text = f"(run {ruleset} {steps})"

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from typing import Any, Final
@@ -20,6 +19,7 @@ from tvm import relax, te, tirx
 
 from eqsat_layout.implementations.algorithms.convolution import STRETCHED, Convolution
 from eqsat_layout.implementations.algorithms.graphs import module_of, ordered_by
+from eqsat_layout.records import dataclass
 
 _MOST_OF_DATA: Final = 0.5
 """Share of the products that meet data above which products with padding are cheaper than many small kernels."""
