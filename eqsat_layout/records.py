@@ -1,7 +1,7 @@
 """``dataclass`` and ``cached_property`` as the standard library has them, made in a quarter of the time.
 
 In: a class. Out: the same with the methods of a dataclass, which :mod:`dataclasses` knows as one. The library compiles
-up to six methods for each class, which was a third of the time of the imports for a plan; here only ``__init__`` is
+up to six methods for each class, which was half of the time of the imports for a plan; here only ``__init__`` is
 compiled, and the others are the same functions for all classes. Its ``cached_property`` takes a lock for each value.
 """
 
@@ -42,16 +42,15 @@ _T = TypeVar("_T", bound=type)
 def dataclass(
     cls: Any = None, /, *, frozen: bool = False, slots: bool = False, eq: bool = True, repr: bool = True
 ) -> Any:
-    """:func:`dataclasses.dataclass` with these options, for fields that are all parameters by place or none; with
-    ``slots`` it is that."""
+    """:func:`dataclasses.dataclass` with these options, for fields that are parameters by place or none."""
     if cls is None:
         return lambda cls: dataclass(cls, frozen=frozen, slots=slots, eq=eq, repr=repr)
-    if slots:
-        return dataclasses.dataclass(frozen=frozen, slots=slots, eq=eq, repr=repr)(cls)
     has_hash = cls.__dict__.get("__hash__") is not None
     is_derived = any("__dataclass_params__" in vars(base) for base in cls.__mro__[1:])
     dataclasses.dataclass(init=False, repr=False, eq=False, frozen=frozen and is_derived)(cls)
     own = dataclasses.fields(cls)
+    if slots:
+        cls = _with_slots(cls, [f.name for f in own], frozen)
     params = cls.__dataclass_params__
     params.init, params.repr, params.eq, params.frozen = True, repr, eq, frozen
     _set_new(cls, "__init__", _init(cls, own))
@@ -65,6 +64,31 @@ def dataclass(
     if frozen:
         cls.__setattr__, cls.__delattr__ = _frozen(cls, frozenset(f.name for f in own))
     return cls
+
+
+def _with_slots(cls: Any, names: list[str], frozen: bool) -> Any:
+    """The class anew: a class that is there gets no slots any more."""
+    known = {name for base in cls.__mro__[1:-1] for name in getattr(base, "__slots__", ())}
+    left_out = {*names, "__dict__", "__weakref__"}
+    said = {name: value for name, value in vars(cls).items() if name not in left_out}
+    made = type(cls)(cls.__name__, cls.__bases__, {**said, "__slots__": tuple(n for n in names if n not in known)})
+    made.__qualname__ = cls.__qualname__
+    if frozen:
+        made.__getstate__, made.__setstate__ = _state(names)
+    return made
+
+
+def _state(names: list[str]) -> tuple[Any, Any]:
+    """For copies: what is frozen is not set."""
+
+    def __getstate__(self: Any) -> list[Any]:
+        return [getattr(self, name) for name in names]
+
+    def __setstate__(self: Any, state: list[Any]) -> None:
+        for name, value in zip(names, state, strict=True):
+            object.__setattr__(self, name, value)
+
+    return __getstate__, __setstate__
 
 
 def _set_new(cls: Any, name: str, function: Any) -> None:
