@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from eqsat_layout.system.collector import collector_paused
 from eqsat_layout.system.forks import in_one_piece
 from eqsat_layout.system.without_torch import without_torch
 
@@ -64,7 +65,7 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    with without_torch(), in_one_piece():
+    with without_torch(), in_one_piece(), collector_paused(all_stays=True):
         home = importlib.import_module(f"{__name__}.{_HOMES.get(name, 'planning.pipeline')}")
     value = getattr(home, name)
     globals()[name] = value

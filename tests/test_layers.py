@@ -14,7 +14,7 @@ import eqsat_layout
 
 ROOT = Path(eqsat_layout.__file__).parent
 LAYERS = (
-    {"errors"},
+    {"errors", "records"},
     {"notes", "maps", "system"},
     {"tir"},
     {"graph"},
@@ -33,9 +33,9 @@ LAYERS = (
 )
 """Rooms (and the modules beside them, and the package itself) from the bottom up; those of one layer don't import one
 another."""
-STARTS_FAST = {"cli", "planning", "session", "soundness"}
-"""Rooms that import others inside of functions, so that ``--help``, a known program, a library and a test suite start
-at once."""
+STARTS_FAST = {"cli", "planning", "report", "session", "soundness", "targets"}
+"""Rooms that import others inside of functions, so that ``--help``, a known program, a library, a plan and a test suite
+start at once."""
 
 
 @dataclass(frozen=True)

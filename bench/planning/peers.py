@@ -36,7 +36,7 @@ from eqsat_layout.graph.importer import import_module
 from eqsat_layout.graph.legalize import legalize
 from eqsat_layout.maps import index_map_from_names
 from eqsat_layout.planning.transform import transform_layout
-from eqsat_layout.report.text import format_bytes, format_seconds
+from eqsat_layout.report.figures import format_bytes, format_seconds
 from eqsat_layout.targets.lowering import lower, prepared
 from eqsat_layout.targets.registry import target as target_of
 

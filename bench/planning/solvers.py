@@ -28,7 +28,7 @@ from eqsat_layout.extract.solver.problem import ExtractionError, Problem
 from eqsat_layout.extract.solver.reduce import reduce
 from eqsat_layout.models import resnet50
 from eqsat_layout.planning.search import plan_regions, search_of
-from eqsat_layout.report.text import format_seconds
+from eqsat_layout.report.figures import format_seconds
 from eqsat_layout.system.collector import collector_paused
 from eqsat_layout.targets.lowering import prepared
 from eqsat_layout.targets.registry import target as target_of

@@ -25,8 +25,8 @@ from rich.text import Text
 from eqsat_layout.cli.engines import ENGINES, OWN, serve
 from eqsat_layout.cli.stages import Stages
 from eqsat_layout.errors import EqsatError, did_you_mean
+from eqsat_layout.report.figures import format_seconds
 from eqsat_layout.report.tables import FittedTable
-from eqsat_layout.report.text import format_seconds
 from eqsat_layout.system.sigint import start_without_sigint
 
 _REST: Final = 0.2

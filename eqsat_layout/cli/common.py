@@ -21,7 +21,8 @@ from rich.console import Console
 
 from eqsat_layout.cli.native_warnings import without_tvm_warnings
 from eqsat_layout.errors import EqsatError
-from eqsat_layout.report.text import SafeConsole, printable
+from eqsat_layout.report.figures import printable
+from eqsat_layout.report.text import SafeConsole
 from eqsat_layout.system.suffixes import path_of
 from eqsat_layout.system.whole_files import whole_file
 from eqsat_layout.system.without_torch import without_torch

@@ -22,8 +22,8 @@ from rich.text import Text
 from eqsat_layout.cli.demo_net import DemoNet
 from eqsat_layout.cli.demo_peers import PEERS, stock_tvm
 from eqsat_layout.cli.stages import Stages
+from eqsat_layout.report.figures import format_seconds, three_digits
 from eqsat_layout.report.tables import FittedTable
-from eqsat_layout.report.text import format_seconds, three_digits
 from eqsat_layout.session.session import Session
 
 TOLERANCE: Final = 1e-3

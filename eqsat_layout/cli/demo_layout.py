@@ -24,8 +24,10 @@ from eqsat_layout.cli.stages import Stages
 from eqsat_layout.errors import LayoutError
 from eqsat_layout.maps import parse_layout_name
 from eqsat_layout.planning.pipeline import plan as make_plan
-from eqsat_layout.report.plan import Plan, plan_rows
-from eqsat_layout.report.text import comparison_table, format_seconds, labelled, stage_times
+from eqsat_layout.report.figures import format_seconds
+from eqsat_layout.report.plan import Plan
+from eqsat_layout.report.plan_tables import plan_rows
+from eqsat_layout.report.text import comparison_table, labelled, stage_times
 from eqsat_layout.targets.lowering import lower
 from eqsat_layout.tir.structural import with_relax_functions
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from rich.console import Console
 
-from eqsat_layout.report.text import format_seconds
+from eqsat_layout.report.figures import format_seconds
 
 
 class Stages:

@@ -21,8 +21,8 @@ from eqsat_layout.cost.database import Database
 from eqsat_layout.models import resnet50
 from eqsat_layout.planning.options import Options
 from eqsat_layout.planning.source_module import as_module
+from eqsat_layout.report.figures import format_seconds
 from eqsat_layout.report.tables import FittedTable
-from eqsat_layout.report.text import format_seconds
 from eqsat_layout.targets.registry import target as target_of
 from eqsat_layout.tuning.remote import Remote
 from eqsat_layout.tuning.tune import TuneInterrupt, TuneReport, TuneState, tune

@@ -119,6 +119,8 @@ def elements_between_lookups(block: Block, read: Access, write: Access, fmt: For
     """Elements of the result that lie side by side and have the same index that is no sum of digits in ``read``;
     ``None`` where there is no such index."""
     looked_up = {v for index in read.indices if isinstance(index, Opaque) for v in index.iters}
+    if not looked_up:
+        return None
     count = 1
     for digit in reversed(fmt.index_map.flat_digits):
         if axis_of(block, write.indices[digit.axis]) in looked_up:

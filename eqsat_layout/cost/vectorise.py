@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
 
 from eqsat_layout.cost.addresses import (
     address_step,
@@ -24,6 +22,7 @@ from eqsat_layout.cost.addresses import (
     variables_of,
 )
 from eqsat_layout.maps import Format, Formats
+from eqsat_layout.records import cached_property, dataclass
 from eqsat_layout.tir.affine import Affine
 from eqsat_layout.tir.computation import SYMBOL_SIZE, Access, Block, Computation, assumed_size
 from eqsat_layout.tir.flow import complete
@@ -173,10 +172,17 @@ class Heaviest:
 
     def _moved(self, read: Access, fmt: Format, variable: int, stride: int, steps: int) -> int | None:
         """Elements, or words, by which an address moves in ``steps`` lanes."""
-        moved = address_step(self.block, read, fmt, variable, stride, steps)
-        if moved is None or not self.is_in_words:
-            return moved
-        return None if moved % self.word else moved // self.word
+        question = (id(read), variable, stride, steps)  # each of ``reads`` has one format
+        if question not in self._moves:
+            moved = address_step(self.block, read, fmt, variable, stride, steps)
+            if moved is not None and self.is_in_words:
+                moved = None if moved % self.word else moved // self.word
+            self._moves[question] = moved
+        return self._moves[question]
+
+    @cached_property
+    def _moves(self) -> dict[tuple[int, int, int, int], int | None]:
+        return {}
 
     def _is_shared(self, read: Access, fmt: Format, lane: int | None = None) -> bool:
         """Its vectors are for several elements of the result; not so in depthwise windows, which read one a product.

@@ -77,8 +77,7 @@ class Engine:
         self._owned = OwnedEGraph(self._folder, shipped)
         self.history: list[LogEntry] = []
         self.matches: Counter[str] = Counter()
-        self._last: Counter[str] = Counter()
-        self._recent: deque[Counter[str]] = deque(maxlen=_RECENT)
+        self._recent: deque[list[Any]] = deque(maxlen=_RECENT)
         self._strings: dict[Any, str] = {}
         self._commands = list(shipped)
         for command in () if self._owned.is_declared else shipped:
@@ -151,8 +150,9 @@ class Engine:
 
     def saturate(self, ruleset: str, budget: Budget) -> Ending:
         """Runs ``ruleset`` until nothing changes, until it hits a limit, or for a while."""
-        steps, nodes, memory, taken = 1, self.size(), used_megabytes(), 0
-        self._recent.append(Counter())
+        steps = 1 if budget.is_guarded else _MOST_STEPS
+        nodes, memory, taken = self.size(), used_megabytes(), 0
+        self._recent.append([])
         while True:
             text = f"(run {ruleset} {steps})"
             command = self._egraph.parse_program(text)
@@ -166,8 +166,8 @@ class Engine:
             self.history.append((_RUN, text))
             report = ran[0].report
             iterations = report.iterations
-            self._last, found = _matches(iterations[-1:]), +Counter(report.num_matches_per_rule)
-            self._recent[-1].update(self._last)
+            self._recent[-1].append(iterations[-1:])
+            found = +Counter(report.num_matches_per_rule)
             self.matches += found
             if not report.updated or len(iterations) < steps:
                 return "done"
@@ -185,9 +185,11 @@ class Engine:
     @property
     def at_work(self) -> tuple[str, ...]:
         """The keys of the rules that found something last, or in round after round of questions; the busiest first."""
-        rounds = Counter(name for found in self._recent for name in found)
-        often = {name: sum(found[name] for found in self._recent) for name in rounds if rounds[name] >= _OFTEN}
-        found = {**often, **self._last}
+        recent = [sum(map(_matches, slices), Counter[str]()) for slices in self._recent]
+        rounds = Counter(name for found in recent for name in found)
+        often = {name: sum(found[name] for found in recent) for name in rounds if rounds[name] >= _OFTEN}
+        last = next((_matches(slices[-1]) for slices in reversed(self._recent) if slices), Counter[str]())
+        found = {**often, **last}
         return tuple(sorted(found, key=lambda name: (-found[name], name)))
 
     def _rehearsed(self, command: Any, budget: Budget, share: float) -> str | None:

@@ -7,11 +7,12 @@ number; every store is defined by exactly one step, before it is used.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from eqsat_layout.graph.constants import Constant
 from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.maps import Format
+from eqsat_layout.records import dataclass
 from eqsat_layout.tir.flow import Flow
 
 

@@ -7,18 +7,17 @@ for other passes, or as TIR for a build.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
 
 from eqsat_layout.extract.region import Region
-from eqsat_layout.graph.emit import emit_module
 from eqsat_layout.graph.graph import Graph
-from eqsat_layout.passes.evaluate import evaluate
-from eqsat_layout.passes.marks import marked
-from eqsat_layout.planning.built import Built, Marked
 from eqsat_layout.planning.search import Search
+from eqsat_layout.records import cached_property, dataclass
 from eqsat_layout.system.tvm_lock import one_at_a_time
+
+if TYPE_CHECKING:
+    from eqsat_layout.planning.built import Built, Marked
 
 _READ: Final = 4096
 """Elements of the largest constants that decide what becomes one kernel: numbers, and matrices with zeros."""
@@ -61,10 +60,14 @@ class Choice:
     @cached_property
     def built(self) -> Built:
         """What the build makes one kernel of."""
+        from eqsat_layout.planning.built import Built  # passes of a build, which planning does without
+
         search, marked_module = self.search, replace(self)._marked_module  # in a circle e-graphs are not freed at once
         return Built(self.regions, search.program.signatures, search.costs, search.target, marked_module)
 
     def _marked_module(self) -> Marked:
+        from eqsat_layout.passes.marks import marked  # a pass of the build
+
         nodes = {
             node.var: (region.graph, i)
             for region in self.regions
@@ -81,6 +84,9 @@ class Choice:
     def _emitted(self, as_tir: bool, bound: dict[Any, tuple[Graph, int]] | None = None, read: int | None = None) -> Any:
         if not self.taken:
             return self.mod
+        from eqsat_layout.graph.emit import emit_module  # planning itself writes nothing down
+        from eqsat_layout.passes.evaluate import evaluate
+
         steps = [(region.graph, region.steps) for region in self.taken]
         signatures = self.search.program.signatures
         return emit_module(self.snapshot, steps, signatures, evaluate, as_tir=as_tir, bound=bound, read=read)

@@ -8,7 +8,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from eqsat_layout.records import dataclass
 
 
 @dataclass

@@ -9,8 +9,7 @@ with what joining may save taken off, and the target is asked about both.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from typing import Final
 
 from eqsat_layout.extract.decode import Decoder
@@ -22,7 +21,8 @@ from eqsat_layout.graph.graph import Node
 from eqsat_layout.maps import Format, Formats
 from eqsat_layout.planning.choice import Choice
 from eqsat_layout.planning.search import Search
-from eqsat_layout.report.text import format_seconds
+from eqsat_layout.records import cached_property, dataclass
+from eqsat_layout.report.figures import format_seconds
 
 _SAVED: Final = 0.25
 """Of the time of kernels that are joined, about, is saved: to look for a plan by, and not to choose it by."""

@@ -29,7 +29,6 @@ from eqsat_layout.system.collector import collector_paused
 from eqsat_layout.system.tvm_lock import one_at_a_time
 from eqsat_layout.targets.protocol import Target
 from eqsat_layout.targets.registry import target as target_of
-from eqsat_layout.validation.validate import validate
 
 _REWRITES = re.compile(r"\(\s*(rule|rewrite|birewrite|union)\b")
 
@@ -95,6 +94,8 @@ def _validate(
     choice: Choice, choose_without: Callable[[frozenset[Command]], Any], left_out: frozenset[Command]
 ) -> None:
     """:class:`ValidationError` if what is chosen is wrong, with the rule of the user's that makes it so."""
+    from eqsat_layout.validation.validate import validate  # a quarter of all imports, for who asks for it
+
     search = choice.search
     try:
         is_built = choice.build is not None and search.target.device is not None

@@ -12,8 +12,8 @@ from typing import Final
 from rich.table import Table
 from rich.text import Text
 
+from eqsat_layout.report.figures import format_seconds
 from eqsat_layout.report.tables import FittedTable
-from eqsat_layout.report.text import format_seconds
 
 AS_WRITTEN: Final = "as written"
 """What an op is run as that the plan does not touch."""

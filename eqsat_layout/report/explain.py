@@ -14,9 +14,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from eqsat_layout.report.figures import count, format_bytes, format_seconds, spanned
 from eqsat_layout.report.records import KernelRecord, Transform
 from eqsat_layout.report.tables import FittedTable
-from eqsat_layout.report.text import count, format_bytes, format_seconds, html_text, plain_text, spanned
+from eqsat_layout.report.text import html_text, plain_text
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,17 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def collector_paused() -> Iterator[None]:
+def collector_paused(*, all_stays: bool = False) -> Iterator[None]:
     """Importing, planning and building make millions of small objects; looking for cycles among them doubles the time
-    of a plan."""
+    of a plan. ``all_stays``: what is made inside is there for good, as modules are, and is not looked at afterwards
+    either."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
         if was_enabled:
+            if all_stays and not gc.get_freeze_count():  # else unfreezing would undo what others froze
+                gc.freeze()
+                gc.unfreeze()  # to the oldest generation
             gc.enable()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy.typing as npt
@@ -28,6 +27,7 @@ from eqsat_layout.implementations.layouts import Candidate
 from eqsat_layout.maps import GLOBAL, Format, Formats, Memory
 from eqsat_layout.notes import Notes
 from eqsat_layout.passes.fuse import fuse
+from eqsat_layout.records import dataclass
 from eqsat_layout.targets.version import source_digest
 from eqsat_layout.tir.computation import Computation
 
@@ -199,7 +199,7 @@ class Target:
 
     def constants(self, known: Snapshot) -> Mapping[str, float]:
         """The constants of the roofline that were calibrated on the machine."""
-        stored = known.constants.get(self.name)
+        stored = known.constants.get(self.name) if known.constants else None
         return {} if stored is None else stored.values
 
     def fusion(self, graph: Graph, signatures: Mapping[str, Signature], tensors: Sequence[Hashable]) -> Fusion:

@@ -39,7 +39,7 @@ def target(given: Any = None, *, approx: bool = True) -> Target:
     if isinstance(given, Target):
         return given if given.approx == approx else given.with_approx(approx)
     kind = _kind_of(given)
-    factory = _registered.get(kind) or _factories().get(kind)
+    factory = _registered.get(kind) or _built_in().get(kind) or _factories().get(kind)
     if factory is None:
         raise TargetError(f"there is no target of kind {kind!r}; there are {', '.join(map(repr, kinds()))}")
     return factory(_DEFAULT if given is None else given, approx)
@@ -71,13 +71,19 @@ def is_registered(kind: str) -> bool:
 
 
 @cache
-def _factories() -> Mapping[str, Factory]:
-    """Built-in ones, and those of installed packages."""
+def _built_in() -> Mapping[str, Factory]:
     found: dict[str, Factory] = {}
     for folder in pkgutil.iter_modules(eqsat_layout.targets.__path__):
         package = importlib.import_module(f"{eqsat_layout.targets.__name__}.{folder.name}") if folder.ispkg else None
         for kind in getattr(package, "KINDS", ()):
             found[kind] = _lazily(f"{package.__name__}.target")  # type: ignore[union-attr]
+    return found
+
+
+@cache
+def _factories() -> Mapping[str, Factory]:
+    """Built-in ones, and those of installed packages, all of whose entry points are read for that."""
+    found = dict(_built_in())
     for entry in entry_points(group=GROUP):
         found.setdefault(entry.name, lambda given, approx, entry=entry: entry.load()(given, approx))  # type: ignore[misc]
     return found
@@ -100,7 +106,7 @@ def _kind_of(given: Any) -> str:
         return str(given.kind.name)
     if isinstance(given, Mapping) and "kind" in given:
         return str(given["kind"])
-    if isinstance(given, str) and given in {*_registered, *_factories()}:
+    if isinstance(given, str) and (given in _registered or given in _built_in() or given in _factories()):
         return given
     return str(parsed(given).kind.name)
 

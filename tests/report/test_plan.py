@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from eqsat_layout.maps import index_map_from_names
 from eqsat_layout.report.changes import AS_WRITTEN, Change, joined
-from eqsat_layout.report.plan import Plan, describe_gap, page_figures
+from eqsat_layout.report.figures import format_bytes, format_seconds
+from eqsat_layout.report.plan import Plan
+from eqsat_layout.report.plan_tables import describe_gap, page_figures
 from eqsat_layout.report.records import Refusal, Stats, Transform
 from eqsat_layout.report.refusals import Refusals
-from eqsat_layout.report.text import format_bytes, format_seconds
 
 _UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 

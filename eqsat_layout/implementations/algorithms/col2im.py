@@ -18,7 +18,7 @@ import tvm
 from tvm import relax, te, tirx
 
 from eqsat_layout.implementations.algorithms.convolution import Convolution
-from eqsat_layout.implementations.algorithms.graphs import in_result_order, module_of
+from eqsat_layout.implementations.algorithms.graphs import emitted, in_result_order, module_of
 
 _MOST_TERMS = 36
 """Of one element of the result: they are written out."""
@@ -37,7 +37,7 @@ def col2im(conv: Convolution) -> tvm.IRModule | None:
         weight = builder.emit(relax.op.permute_dims(kernel, [conv.kernel[1], *conv.kernel[2:], conv.kernel[0]]))
         weight = builder.emit(relax.op.reshape(weight, (channels, taps * outputs)))
         product = builder.emit(relax.op.matmul(rows, weight, out_dtype=conv.dtype if conv.is_widened else None))
-        sums = builder.emit_te(_Meeting(conv).sums, product, primfunc_name_hint="col2im")
+        sums = emitted(builder, _Meeting(conv).sums, product, name="col2im")
         return in_result_order(sums, conv)
 
     return module_of(conv, compute)

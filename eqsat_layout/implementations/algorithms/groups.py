@@ -14,7 +14,7 @@ import tvm
 from tvm import relax, te, tirx, topi
 
 from eqsat_layout.implementations.algorithms.convolution import STRETCHED, Convolution
-from eqsat_layout.implementations.algorithms.graphs import met, module_of, multiplied, ordered_by, window_axes
+from eqsat_layout.implementations.algorithms.graphs import emitted, met, module_of, multiplied, ordered_by, window_axes
 
 
 def grouped(conv: Convolution) -> tvm.IRModule | None:
@@ -61,10 +61,8 @@ def _module(conv: Convolution, count: int) -> tvm.IRModule:
             relax.op.reshape(kernel, split_channels(kernel.ty.shape, conv.kernel[0], conv.groups // count))
         )
         if count > 1:
-            k = builder.emit_te(
-                lambda k: _merged_kernel(k, conv, inputs, outputs), k, primfunc_name_hint="merged_groups"
-            )
-        product = builder.emit_te(lambda x, k: _product(x, k, conv), x, k, primfunc_name_hint="grouped_conv2d")
+            k = emitted(builder, lambda k: _merged_kernel(k, conv, inputs, outputs), k, name="merged_groups")
+        product = emitted(builder, lambda x, k: _product(x, k, conv), x, k, name="grouped_conv2d")
         shape = ordered_by(conv.result, (conv.batch, conv.channels[1], *conv.out_size))
         return relax.op.reshape(product, shape)
 

@@ -13,7 +13,7 @@ import tvm
 from tvm import relax, te
 
 from eqsat_layout.implementations.algorithms.convolution import STRETCHED, Convolution
-from eqsat_layout.implementations.algorithms.graphs import in_result_order, met, module_of, ordered_by, padded
+from eqsat_layout.implementations.algorithms.graphs import emitted, in_result_order, met, module_of, ordered_by, padded
 from eqsat_layout.implementations.algorithms.work import Work, own_flops, own_weights
 
 
@@ -25,7 +25,7 @@ def im2col(conv: Convolution) -> tvm.IRModule | None:
     depth = channels * math.prod(conv.windows)
 
     def compute(builder: relax.BlockBuilder, data: Any, kernel: Any) -> Any:
-        gathered = builder.emit_te(lambda x: _gather(x, conv), data, primfunc_name_hint="im2col")
+        gathered = emitted(builder, lambda x: _gather(x, conv), data, name="im2col")
         columns = builder.emit(relax.op.reshape(gathered, (conv.batch, math.prod(conv.out_size), depth)))
         plain = builder.emit(relax.op.permute_dims(kernel, [*conv.kernel[1:], conv.kernel[0]]))
         weight = builder.emit(relax.op.reshape(plain, (depth, outputs)))

@@ -15,7 +15,7 @@ import tvm
 from tvm import relax
 
 from eqsat_layout.implementations.algorithms.convolution import STRETCHED, Axes, Convolution
-from eqsat_layout.implementations.algorithms.graphs import convolved, module_of
+from eqsat_layout.implementations.algorithms.graphs import convolved, emitted, module_of
 
 
 def subsampled(conv: Convolution) -> tvm.IRModule | None:
@@ -33,9 +33,7 @@ def subsampled(conv: Convolution) -> tvm.IRModule | None:
         steps = [conv.strides[axis] for axis in sliced]
         ends = [(read[axis] - 1) * conv.strides[axis] + 1 for axis in sliced]
         taken = builder.emit(relax.op.strided_slice(data, axes, [0] * len(axes), ends, steps))
-        return builder.emit_te(
-            partial(convolved, conv=rest, name="subsampled"), taken, kernel, primfunc_name_hint="subsampled"
-        )
+        return emitted(builder, partial(convolved, conv=rest, name="subsampled"), taken, kernel, name="subsampled")
 
     return module_of(conv, compute)
 

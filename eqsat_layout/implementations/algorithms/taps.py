@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from typing import Any, Final
@@ -19,7 +18,8 @@ import tvm
 from tvm import relax, te, tirx
 
 from eqsat_layout.implementations.algorithms.convolution import STRETCHED, Convolution
-from eqsat_layout.implementations.algorithms.graphs import module_of, ordered_by
+from eqsat_layout.implementations.algorithms.graphs import emitted, module_of, ordered_by
+from eqsat_layout.records import dataclass
 
 _MOST_OF_DATA: Final = 0.5
 """Share of the products that meet data above which products with padding are cheaper than many small kernels."""
@@ -54,14 +54,12 @@ def taps_apart(conv: Convolution) -> tvm.IRModule | None:
     def compute(builder: relax.BlockBuilder, data: Any, kernel: Any) -> Any:
         sums = []
         for tap in taps:
-            own = builder.emit_te(partial(_weights, tap=tap, conv=conv), kernel, primfunc_name_hint="tap_kernel")
-            sums.append(
-                builder.emit_te(partial(_product, tap=tap, conv=conv), data, own, primfunc_name_hint="tap_product")
-            )
+            own = emitted(builder, partial(_weights, tap=tap, conv=conv), kernel, name="tap_kernel")
+            sums.append(emitted(builder, partial(_product, tap=tap, conv=conv), data, own, name="tap_product"))
         is_whole = len(taps) == 1 and taps[0].size == conv.out_size
         if not is_whole:
             add = partial(_total, taps=taps, conv=conv)
-            sums = [builder.emit_te(add, *sums, primfunc_name_hint="taps_total")]
+            sums = [emitted(builder, add, *sums, name="taps_total")]
         return sums[0]
 
     return module_of(conv, compute)

@@ -16,7 +16,7 @@ import tvm
 from tvm import relax, te, tirx, topi
 
 from eqsat_layout.implementations.algorithms.convolution import Convolution
-from eqsat_layout.implementations.algorithms.graphs import module_of, multiplied, ordered_by
+from eqsat_layout.implementations.algorithms.graphs import emitted, module_of, multiplied, ordered_by
 from eqsat_layout.implementations.algorithms.groups import places_of, split_channels
 
 _FEW_CHANNELS: Final = 7
@@ -50,9 +50,9 @@ def transposed_in_groups(conv: Convolution) -> tvm.IRModule | None:
     def compute(builder: relax.BlockBuilder, data: Any, kernel: Any) -> Any:
         x = builder.emit(relax.op.reshape(data, split_channels(data.ty.shape, conv.data[1], groups)))
         k = builder.emit(relax.op.reshape(kernel, split_channels(kernel.ty.shape, conv.kernel[0], groups)))
-        taps = builder.emit_te(stages.taps, k, primfunc_name_hint="transposed_kernel")
-        places = builder.emit_te(stages.places, x, taps, primfunc_name_hint="transposed_product")
-        result = builder.emit_te(stages.result, places, primfunc_name_hint="transposed_result")
+        taps = emitted(builder, stages.taps, k, name="transposed_kernel")
+        places = emitted(builder, stages.places, x, taps, name="transposed_product")
+        result = emitted(builder, stages.result, places, name="transposed_result")
         shape = ordered_by(conv.result, (conv.batch, conv.channels[1], *conv.out_size))
         return relax.op.reshape(result, shape)
 
@@ -61,9 +61,9 @@ def transposed_in_groups(conv: Convolution) -> tvm.IRModule | None:
 
 def _module(conv: Convolution, stages: _TransposedStages) -> tvm.IRModule:
     def compute(builder: relax.BlockBuilder, data: Any, kernel: Any) -> Any:
-        taps = builder.emit_te(stages.taps, kernel, primfunc_name_hint="transposed_kernel")
-        places = builder.emit_te(stages.places, data, taps, primfunc_name_hint="transposed_product")
-        return builder.emit_te(stages.result, places, primfunc_name_hint="transposed_result")
+        taps = emitted(builder, stages.taps, kernel, name="transposed_kernel")
+        places = emitted(builder, stages.places, data, taps, name="transposed_product")
+        return emitted(builder, stages.result, places, name="transposed_result")
 
     return module_of(conv, compute)
 

@@ -20,7 +20,7 @@ import tvm
 from tvm import relax, te
 
 from eqsat_layout.implementations.algorithms.convolution import STRETCHED, Convolution
-from eqsat_layout.implementations.algorithms.graphs import module_of, ordered_by, padded
+from eqsat_layout.implementations.algorithms.graphs import emitted, module_of, ordered_by, padded
 from eqsat_layout.implementations.algorithms.work import Work
 
 Matrix = npt.NDArray[np.float32]
@@ -117,13 +117,13 @@ def winograd(conv: Convolution, tile: int, window: int) -> tvm.IRModule | None:
     stages = _WinogradStages(conv, axes, tiles)
 
     def compute(builder: relax.BlockBuilder, data: Any, kernel: Any) -> Any:
-        u = builder.emit_te(stages.kernel, kernel, weigh, primfunc_name_hint="winograd_kernel")
+        u = emitted(builder, stages.kernel, kernel, weigh, name="winograd_kernel")
         v: Any = data
         for function, name in stages.forth:
-            v = builder.emit_te(function, v, forth, primfunc_name_hint=name)
-        m = builder.emit_te(stages.product, v, u, primfunc_name_hint="winograd_product")
+            v = emitted(builder, function, v, forth, name=name)
+        m = emitted(builder, stages.product, v, u, name="winograd_product")
         for function, name in stages.back:
-            m = builder.emit_te(function, m, back, primfunc_name_hint=name)
+            m = emitted(builder, function, m, back, name=name)
         return m
 
     return module_of(conv, compute)

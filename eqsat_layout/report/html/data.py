@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+from eqsat_layout.report.figures import format_bytes, format_seconds
 from eqsat_layout.report.html.folds import folds_of
 from eqsat_layout.report.html.picture import Picture, PictureNode
-from eqsat_layout.report.text import format_bytes, format_seconds
 
 COLOURS: Final = 9
 """Layouts with a colour of their own; the rest share the last. Colour 0 is what Relax itself has."""

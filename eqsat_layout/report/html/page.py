@@ -14,9 +14,9 @@ from importlib.resources import files
 from typing import Final
 
 from eqsat_layout.report.changes import Change
+from eqsat_layout.report.figures import format_bytes, format_seconds, spanned
 from eqsat_layout.report.html.data import layout_colours, page_data
 from eqsat_layout.report.html.picture import Picture
-from eqsat_layout.report.text import format_bytes, format_seconds, spanned
 
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 

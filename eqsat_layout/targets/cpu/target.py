@@ -1,7 +1,7 @@
 """A CPU as a target.
 
 In: an ``llvm`` target as the user gives it. Out: :class:`CpuTarget`: flat memory, candidates whose channels fill
-vectors, a roofline by the vector width, kernels through TVM's LLVM.
+vectors, a roofline by the vector width, kernels through TVM's LLVM. What makes kernels is imported when some are made.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import tvm
 from tvm.target import codegen
@@ -23,21 +22,21 @@ from eqsat_layout.implementations.algorithms import ALGORITHMS, Algorithm
 from eqsat_layout.implementations.layouts import Blocking, Candidate, layout_candidates
 from eqsat_layout.maps import Formats
 from eqsat_layout.notes import Notes
+from eqsat_layout.records import cached_property
 from eqsat_layout.system.machine import threads
 from eqsat_layout.system.own_cpu import own_cpu
-from eqsat_layout.system.store import ArtefactStore
 from eqsat_layout.targets.cpu import host
 from eqsat_layout.targets.cpu.accepted import check_accepted, check_triple
 from eqsat_layout.targets.cpu.amx.instructions import OF_BYTES, OF_FLOATS, is_permitted
-from eqsat_layout.targets.cpu.calibration import workloads
 from eqsat_layout.targets.cpu.costs import default_costs
 from eqsat_layout.targets.cpu.dot_products import BYTES_OF_WORD
-from eqsat_layout.targets.cpu.kernels import Build, join_calls, schedule_module
 from eqsat_layout.targets.cpu.machine import EXACT, CpuMachine, machine_of
-from eqsat_layout.targets.executable import Executable
 from eqsat_layout.targets.protocol import Target, Workload
 from eqsat_layout.targets.registry import parsed
 from eqsat_layout.tir.computation import Computation
+
+if TYPE_CHECKING:
+    from eqsat_layout.targets.cpu.kernels import Build
 
 _BLOCKS: Final = (4, 8, 16)
 """Sizes of channel blocks that frameworks and kernels know."""
@@ -132,18 +131,26 @@ class CpuTarget(Target):
 
     def probes(self, quick: bool = False) -> Sequence[Workload]:
         """Streams, copies into blocks and back, convolutions, and a kernel that does next to nothing."""
+        from eqsat_layout.targets.cpu.calibration import workloads  # for who calibrates
+
         return workloads(self.machine, self.cache_bytes, quick)
 
     def join(self, mod: tvm.IRModule, notes: Notes) -> tvm.IRModule:
         """TVM's groups, and nests of several whose working set stays in the L2 cache."""
+        from eqsat_layout.targets.cpu.kernels import join_calls  # see the head
+
         return join_calls(mod, self.machine, notes, self._build)
 
     def kernels(self, mod: tvm.IRModule, notes: Notes) -> tvm.IRModule:
         """The same; none of them is built meanwhile."""
+        from eqsat_layout.targets.cpu.kernels import join_calls  # see the head
+
         return join_calls(mod, self.machine, notes)
 
     def schedule(self, mod: tvm.IRModule, notes: Notes) -> tvm.IRModule:
         """Tiled, in vectors, parallel; kernels that are joined are scheduled already."""
+        from eqsat_layout.targets.cpu.kernels import schedule_module  # see the head
+
         return schedule_module(mod, self.machine, notes)
 
     @property
@@ -157,14 +164,21 @@ class CpuTarget(Target):
 
     @property
     def _build(self) -> Build:
+        from eqsat_layout.system.store import ArtefactStore  # see the head
+        from eqsat_layout.targets.cpu.kernels import Build
+
         return Build(self.tvm, self.version, self.device is not None, ArtefactStore.usual())
 
     def saved(self, executable: Any) -> Sequence[bytes | memoryview] | None:
         """Its program, constants and kernels, if they are linked for this machine."""
+        from eqsat_layout.targets.executable import Executable  # see the head
+
         return executable.saved() if isinstance(executable, Executable) else None
 
     def loaded(self, data: memoryview) -> Any:
         """An :class:`Executable`."""
+        from eqsat_layout.targets.executable import Executable  # see the head
+
         return Executable.loaded(data, self.tvm)
 
 
