@@ -5,12 +5,12 @@ In: a cost model in seconds. Out: :class:`FewestCopies`, under which the plan th
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 from eqsat_layout.cost.model import CostModel
 from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.maps import Format, Formats
-from eqsat_layout.records import dataclass
 
 COPY: Final = 1.0
 """Seconds that a copy counts, which is more than any program saves by one."""

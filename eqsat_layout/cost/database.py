@@ -16,11 +16,11 @@ import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from eqsat_layout.errors import EqsatError
-from eqsat_layout.records import dataclass
 from eqsat_layout.system.folder import default_directory
 
 FORMAT_VERSION: Final = 1

@@ -8,12 +8,11 @@ most, and a tensor that somebody else uses too is written to memory.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Final
 
 from eqsat_layout.cost.model import RESULT
 from eqsat_layout.graph.graph import Graph, Node, Signature
-from eqsat_layout.records import dataclass
 from eqsat_layout.tir.computation import Computation
 
 

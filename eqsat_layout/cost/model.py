@@ -6,12 +6,12 @@ In: an op's signature and the formats it reads and writes. Out: modelled seconds
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from eqsat_layout.cost.vectorise import SLIDING, Heaviest, heaviest, padded_work, touched_share
 from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.maps import Format, Formats, element_bits
-from eqsat_layout.records import dataclass
 
 
 class CostModel(Protocol):

@@ -5,12 +5,12 @@ In: a cost model in seconds. Out: :class:`TrafficCosts`, under which the plan th
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 from eqsat_layout.cost.model import RESULT, CostModel, dtype_bytes, touched_bytes
 from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.maps import Format, Formats
-from eqsat_layout.records import dataclass
 from eqsat_layout.tir.computation import SYMBOL_SIZE
 
 _TIES: Final = 1e-6

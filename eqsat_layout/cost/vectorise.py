@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 from eqsat_layout.cost.addresses import (
     address_step,
@@ -22,7 +24,6 @@ from eqsat_layout.cost.addresses import (
     variables_of,
 )
 from eqsat_layout.maps import Format, Formats
-from eqsat_layout.records import cached_property, dataclass
 from eqsat_layout.tir.affine import Affine
 from eqsat_layout.tir.computation import SYMBOL_SIZE, Access, Block, Computation, assumed_size
 from eqsat_layout.tir.flow import complete

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from eqsat_layout.egraph.flows import Spokesman
@@ -20,7 +20,6 @@ from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.implementations.layouts import free_formats, moves_whole_axes
 from eqsat_layout.implementations.offers import Offers
 from eqsat_layout.maps import Format
-from eqsat_layout.records import dataclass
 from eqsat_layout.tir.computation import Computation
 from eqsat_layout.tir.fills import pointwise_fill
 from eqsat_layout.tir.flow import Flow, backward, complete, forward, placed, why_not

@@ -7,12 +7,11 @@ of the analysis; and notes of the callbacks that can't be followed.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from eqsat_layout.errors import LayoutError, did_you_mean
 from eqsat_layout.graph.graph import Signature
 from eqsat_layout.maps import Format
-from eqsat_layout.records import dataclass
 from eqsat_layout.tir.callbacks import CALLBACK_ATTRIBUTE, Direction, FlowAsker, FlowCallback, FlowCallbacks
 from eqsat_layout.tir.flow import Flow, complete
 

@@ -16,12 +16,11 @@ import select
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
 from eqsat_layout.errors import EqsatError
-from eqsat_layout.records import dataclass
 
 _NODES, _NODES_EACH = 50_000, 500
 """Real programs need 20 to 120 e-nodes and facts for an op with its operands."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from tvm import ir, relax
@@ -22,7 +22,6 @@ from eqsat_layout.graph.relax_form import relax_type
 from eqsat_layout.graph.templates import settings_of
 from eqsat_layout.graph.unfinished import blocks_ended
 from eqsat_layout.implementations.offers import Alternative
-from eqsat_layout.records import dataclass
 
 Builder = Callable[[Sequence[Any], Mapping[str, Any]], Any]
 """From operands and attributes to the Relax expression that a rule written in Python makes; Refused if none."""

@@ -6,12 +6,12 @@ In: formats, flows and types from the host. Out: their names, and the objects ba
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from eqsat_layout.graph.constants import Constant
 from eqsat_layout.graph.graph import TensorType
 from eqsat_layout.maps import Format
-from eqsat_layout.records import dataclass
 from eqsat_layout.tir.flow import Flow
 
 OPAQUE = "-"

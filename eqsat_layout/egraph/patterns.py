@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tvm import ir, relax
@@ -18,7 +18,6 @@ from eqsat_layout.errors import ILL_TYPED, Refused, RuleError, did_you_mean
 from eqsat_layout.graph.constants import number_text
 from eqsat_layout.graph.op_calls import Parameter, function_of, parameters, typed
 from eqsat_layout.graph.op_names import relax_ops
-from eqsat_layout.records import dataclass
 
 _PREFIX: Final = "relax"
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tvm import ir
@@ -21,7 +21,6 @@ from eqsat_layout.egraph.patterns import Filled, Item, Operand, PatternOp, Varia
 from eqsat_layout.egraph.rule_notes import PYTHON
 from eqsat_layout.egraph.rules import Command
 from eqsat_layout.errors import Declined, Refused, RuleError
-from eqsat_layout.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,11 @@ and ``(why/TABLE row...)`` is the first firing that made a row or term; and :cla
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from eqsat_layout.egraph.expressions import Expr, is_variable, parse, quoted, show
 from eqsat_layout.egraph.rule_forms import Rule, rules_of
 from eqsat_layout.egraph.rules import Command
-from eqsat_layout.records import dataclass
 
 FIRED, WHY = "fired/", "why/"
 _SORT, _FIRING = "Firing__", "firing__"

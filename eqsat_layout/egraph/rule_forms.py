@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from eqsat_layout.egraph.expressions import Expr, parse, quoted, show, unquoted
 from eqsat_layout.egraph.rules import Command, is_own
-from eqsat_layout.records import dataclass
 
 REWRITTEN = "rewritten__"
 """The variable of a rewrite: the class of what it rewrites."""

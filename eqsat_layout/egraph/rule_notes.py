@@ -6,14 +6,13 @@ In: rules, what they matched in the regions of a program, the ops that were refu
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from eqsat_layout.egraph.expressions import Expr, arguments_of, is_variable, quoted, show, variables
 from eqsat_layout.egraph.rule_forms import REWRITTEN, Rule, rules_of
 from eqsat_layout.egraph.rule_grammar import COMPUTED
 from eqsat_layout.egraph.rules import Command, is_own
 from eqsat_layout.notes import plain
-from eqsat_layout.records import dataclass
 
 _PHASES = ("logical", "flow", "build")
 """A rule in another ruleset never runs, which is said elsewhere."""

@@ -7,12 +7,12 @@ what was read, every token where it stood, comments as blanks: egglog gets that 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
 from eqsat_layout.egraph.expressions import Expr
 from eqsat_layout.errors import RuleError
-from eqsat_layout.records import dataclass
 
 DEEPEST: Final = 200
 """Parentheses within parentheses; egglog's own reader overflows its stack where there are too many."""

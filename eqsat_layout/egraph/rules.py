@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -16,7 +17,6 @@ from typing import Any, Final, Protocol
 from eqsat_layout.egraph.rule_grammar import Declared, check_forms
 from eqsat_layout.egraph.rule_text import Form, RuleText, Token, read_rule_text
 from eqsat_layout.errors import EqsatError, RuleError
-from eqsat_layout.records import dataclass
 from eqsat_layout.system.readable import check_size
 
 

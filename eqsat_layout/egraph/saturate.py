@@ -8,6 +8,7 @@ left.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from eqsat_layout.egraph.answers import RefusedFormat
@@ -28,7 +29,6 @@ from eqsat_layout.errors import LayoutError, RuleError
 from eqsat_layout.graph.graph import Graph, Signature, TensorType
 from eqsat_layout.implementations.offers import Offers
 from eqsat_layout.maps import Memory
-from eqsat_layout.records import dataclass
 
 _T = TypeVar("_T")
 _SHOWN_RULES = 3

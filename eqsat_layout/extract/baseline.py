@@ -7,14 +7,13 @@ is frozen to other layouts converts its operands and its result by itself.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from eqsat_layout.cost.fusion import Fusion
 from eqsat_layout.cost.model import CostModel
 from eqsat_layout.graph.borders import Border
 from eqsat_layout.graph.graph import Graph, Signature, TensorType
 from eqsat_layout.maps import Format, IndexMap
-from eqsat_layout.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from eqsat_layout.egraph.derivations import Derivations, RunOp
@@ -20,7 +21,6 @@ from eqsat_layout.extract.solver.frontier import solve
 from eqsat_layout.extract.solver.problem import ENode, ExtractionError, Problem, Solution, StoreId, same_bytes
 from eqsat_layout.graph.steps import ConstantUse, Convert, Given, Run, Step, Steps
 from eqsat_layout.maps import Format
-from eqsat_layout.records import cached_property, dataclass
 
 _STATES = 1_000
 """Of the solver, for the question what one copy saves; beyond, the answer is a bound, the same on every machine."""

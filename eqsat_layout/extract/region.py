@@ -5,6 +5,8 @@ In: what the search found. Out: :class:`Region`, which emission, validation and 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 from eqsat_layout.cost.fusion import Fusion
@@ -16,7 +18,6 @@ from eqsat_layout.extract.selection import Selection
 from eqsat_layout.extract.solver.problem import Solution
 from eqsat_layout.graph.graph import Graph
 from eqsat_layout.graph.steps import Steps
-from eqsat_layout.records import cached_property, dataclass
 
 IMPROVEMENT: Final = 1e-9
 """A plan is taken if it is cheaper by more than this share."""

@@ -6,6 +6,7 @@ In: layout rewrites. Out: their parts, in order: bijective views as index maps, 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,6 @@ import numpy.typing as npt
 
 from eqsat_layout.errors import LayoutError
 from eqsat_layout.maps import UNDEF, Extent, IndexMap, Padding, keep_exact
-from eqsat_layout.records import dataclass
 from eqsat_layout.tir.layout_rewrite import LayoutRewrite
 
 

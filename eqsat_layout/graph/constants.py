@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -19,7 +20,6 @@ from eqsat_layout.graph.borders import Part
 from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.graph.skeleton import untouched
 from eqsat_layout.maps import UNDEF, Format, IndexMap
-from eqsat_layout.records import dataclass
 
 GROWTH: Final = 2.0
 _SMALL: Final = 1 << 16

@@ -7,12 +7,11 @@ in. TVM objects are carried, never looked into.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from eqsat_layout.graph.borders import Part
 from eqsat_layout.maps import GLOBAL, Extent, Format, IndexMap
-from eqsat_layout.records import dataclass
 from eqsat_layout.tir.signature import Computation
 
 

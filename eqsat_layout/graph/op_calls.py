@@ -10,6 +10,7 @@ import inspect
 import re
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
 from typing import Any, Final
@@ -22,7 +23,6 @@ from tvm.relax import op as functions
 from eqsat_layout.errors import ILL_TYPED, Refused, did_you_mean
 from eqsat_layout.graph.op_names import RELAX, relax_ops
 from eqsat_layout.graph.templates import Template, leaf_exprs
-from eqsat_layout.records import dataclass
 
 ONE: Final = ("Tensor", "ffi::Optional<Tensor>")
 LISTS: Final = ("Tuple of Tensors", "List of Tensors")

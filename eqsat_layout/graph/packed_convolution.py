@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tvm import relax, te, tirx, topi
 
 from eqsat_layout.errors import LayoutError
 from eqsat_layout.maps import outer_stride, parse_layout_name
-from eqsat_layout.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,11 @@ more than one op.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from eqsat_layout.graph.borders import Border, Part
 from eqsat_layout.graph.op_calls import Attribute
 from eqsat_layout.maps import IndexMap
-from eqsat_layout.records import dataclass
 
 
 @dataclass(frozen=True)

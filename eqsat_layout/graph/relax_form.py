@@ -8,6 +8,7 @@ operand's index map, and a try is taken only if its own TIR computes what the Pr
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import tvm
@@ -19,7 +20,6 @@ from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.graph.signatures import legalise_calls
 from eqsat_layout.graph.templates import Template
 from eqsat_layout.maps import GLOBAL, Format, IndexMap
-from eqsat_layout.records import dataclass
 from eqsat_layout.tir.extents import expr_of
 from eqsat_layout.tir.flow import Flow
 from eqsat_layout.tir.signature import same_computation

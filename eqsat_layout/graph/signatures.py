@@ -7,7 +7,7 @@ module of one-op functions; what does not become exactly one PrimFunc over the c
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tvm_ffi
@@ -22,7 +22,6 @@ from eqsat_layout.graph.rotations import is_legalised_rightly
 from eqsat_layout.graph.templates import Template, leaf_exprs, settings_of, takes_tensors
 from eqsat_layout.graph.vdevices import without_device
 from eqsat_layout.maps import GLOBAL, Format, IndexMap
-from eqsat_layout.records import dataclass
 from eqsat_layout.tir.callbacks import FlowCallbacks
 from eqsat_layout.tir.extents import expr_of
 from eqsat_layout.tir.hoist import Hoisted, hoist

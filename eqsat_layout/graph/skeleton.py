@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import mmap
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +17,6 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from eqsat_layout.records import dataclass
 from eqsat_layout.system.frames import ALIGNMENT, padding_after
 from eqsat_layout.tir.structural import structural_map, with_relax_functions
 

@@ -7,12 +7,11 @@ number; every store is defined by exactly one step, before it is used.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from eqsat_layout.graph.constants import Constant
 from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.maps import Format
-from eqsat_layout.records import dataclass
 from eqsat_layout.tir.flow import Flow
 
 

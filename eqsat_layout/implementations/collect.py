@@ -7,7 +7,7 @@ graphs per op, the graphs read by the importer like any program. Frozen ops get 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -28,7 +28,6 @@ from eqsat_layout.implementations.layouts import Candidate, is_plain_contraction
 from eqsat_layout.implementations.offers import Alternative, Implementer, Offers
 from eqsat_layout.implementations.worth import Worth, worth_of
 from eqsat_layout.maps import Format
-from eqsat_layout.records import dataclass
 from eqsat_layout.tir.computation import Computation
 from eqsat_layout.tir.extents import extent_of
 from eqsat_layout.tir.flow import complete

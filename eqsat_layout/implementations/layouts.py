@@ -10,12 +10,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from eqsat_layout.errors import LayoutError
 from eqsat_layout.maps import Digit, Extent, Format, Formats, IndexMap, Padding, element_bits
-from eqsat_layout.records import dataclass
 from eqsat_layout.tir.affine import Affine
 from eqsat_layout.tir.computation import Access, Block, Computation
 from eqsat_layout.tir.flow import Flow, backward, complete

@@ -7,7 +7,7 @@ rules. A frozen op has no offers: it is an op with one candidate.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from eqsat_layout.cost.model import Roofline
@@ -15,7 +15,6 @@ from eqsat_layout.graph.constants import GROWTH
 from eqsat_layout.graph.graph import Graph
 from eqsat_layout.implementations.algorithms import Algorithm
 from eqsat_layout.implementations.layouts import Candidate
-from eqsat_layout.records import dataclass
 from eqsat_layout.tir.computation import Computation
 from eqsat_layout.tir.placement import FLAT, Placement
 

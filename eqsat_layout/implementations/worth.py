@@ -7,6 +7,7 @@ and why the others are not.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from eqsat_layout.cost.model import Roofline
@@ -15,7 +16,6 @@ from eqsat_layout.implementations.algorithms import Algorithm, Convolution
 from eqsat_layout.implementations.algorithms.work import Work, own_flops
 from eqsat_layout.implementations.layouts import Candidate
 from eqsat_layout.maps import Format, Formats, element_bits
-from eqsat_layout.records import dataclass
 
 _REAL: Final = 1.3
 """How many times as long as it has to an algorithm takes at most: its products are as good as any, and its passes over

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, Final, TypeVar
 
@@ -18,7 +20,6 @@ from eqsat_layout.errors import LayoutError
 from eqsat_layout.maps.fill import UNDEF, Fill, keep_exact
 from eqsat_layout.maps.index_map import Digit, Extent, IndexMap, extent_product
 from eqsat_layout.maps.key import read_key
-from eqsat_layout.records import cached_property, dataclass
 
 GLOBAL: Final = "global"
 """The memory scope of an ordinary buffer."""

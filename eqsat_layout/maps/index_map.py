@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from eqsat_layout.errors import LayoutError
-from eqsat_layout.records import cached_property, dataclass
 
 Extent = int | str
 """Size of an axis: a number, or the text of a symbolic expression such as ``"n"``."""

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations, pairwise
 from typing import Final
 
 from eqsat_layout.maps.format import GLOBAL, Format
 from eqsat_layout.maps.index_map import Extent, extent_product
-from eqsat_layout.records import dataclass
 
 _NUMBER: Final = re.compile(r"\d+")
 

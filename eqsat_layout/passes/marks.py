@@ -7,6 +7,7 @@ tracked by unique names of their variables, which TVM's FuseOps keeps.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import tvm
@@ -15,7 +16,6 @@ from tvm import relax
 
 from eqsat_layout.passes.all_calls import is_tir_call
 from eqsat_layout.passes.sizes_first import sizes_first
-from eqsat_layout.records import dataclass
 from eqsat_layout.tir.structural import with_relax_functions
 
 SAVED: Final = "eqsat_layout.saved"

@@ -7,13 +7,13 @@ for other passes, or as TIR for a build.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from eqsat_layout.extract.region import Region
 from eqsat_layout.graph.graph import Graph
 from eqsat_layout.planning.search import Search
-from eqsat_layout.records import cached_property, dataclass
 from eqsat_layout.system.tvm_lock import one_at_a_time
 
 if TYPE_CHECKING:

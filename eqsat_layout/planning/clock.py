@@ -8,9 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import field
-
-from eqsat_layout.records import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass

@@ -9,7 +9,8 @@ with what joining may save taken off, and the target is asked about both.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final
 
 from eqsat_layout.extract.decode import Decoder
@@ -21,7 +22,6 @@ from eqsat_layout.graph.graph import Node
 from eqsat_layout.maps import Format, Formats
 from eqsat_layout.planning.choice import Choice
 from eqsat_layout.planning.search import Search
-from eqsat_layout.records import cached_property, dataclass
 from eqsat_layout.report.figures import format_seconds
 
 _SAVED: Final = 0.25

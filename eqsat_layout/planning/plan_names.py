@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 
 from eqsat_layout.errors import LayoutError
 from eqsat_layout.graph.graph import Signature
 from eqsat_layout.implementations.algorithms import ALGORITHMS, convolution_of
 from eqsat_layout.planning.search import Search
-from eqsat_layout.records import cached_property, dataclass
 from eqsat_layout.report.layout_names import LayoutNames
 from eqsat_layout.report.named_tensors import named_shapes
 from eqsat_layout.report.records import Refusal

@@ -7,7 +7,7 @@ In: a module, a checked target and options. Out: a :class:`Search`, what every r
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -52,7 +52,6 @@ from eqsat_layout.planning.checked_options import (
 )
 from eqsat_layout.planning.clock import Clock
 from eqsat_layout.planning.options import Options, check_options
-from eqsat_layout.records import dataclass
 from eqsat_layout.report.figures import format_seconds
 from eqsat_layout.targets.protocol import Target
 

@@ -6,11 +6,10 @@ In: formats, and the signatures of a program, whose ops may say what the axes of
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from eqsat_layout.graph.graph import Signature
 from eqsat_layout.maps import GLOBAL, UNDEF, Digit, Extent, Format, Formats, IndexMap
-from eqsat_layout.records import dataclass
 
 _LETTERED = ("data_layout", "layout")
 """Attributes in which Relax ops say what the axes of their first operand are."""

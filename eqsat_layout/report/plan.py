@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from eqsat_layout.errors import EqsatError, did_you_mean
-from eqsat_layout.records import cached_property, dataclass
 from eqsat_layout.report.records import KernelRecord, Refusal, Stats, Transform
 
 if TYPE_CHECKING:

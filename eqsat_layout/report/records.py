@@ -6,9 +6,9 @@ In: plain data from planning. Out: frozen records; nothing of TVM or of the e-gr
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from eqsat_layout.maps import Extent, IndexMap
-from eqsat_layout.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,11 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Final
 
-from eqsat_layout.records import dataclass
 from eqsat_layout.system.folder import LOCATION, default_directory, number_in
 from eqsat_layout.system.frames import ALIGNMENT
 from eqsat_layout.system.trust import distrust, is_own_file

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy.typing as npt
@@ -27,7 +28,6 @@ from eqsat_layout.implementations.layouts import Candidate
 from eqsat_layout.maps import GLOBAL, Format, Formats, Memory
 from eqsat_layout.notes import Notes
 from eqsat_layout.passes.fuse import fuse
-from eqsat_layout.records import dataclass
 from eqsat_layout.targets.version import source_digest
 from eqsat_layout.tir.computation import Computation
 

@@ -7,6 +7,8 @@ for every assignment within the extents, or ``None`` where the expression is not
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import tvm
@@ -14,7 +16,6 @@ from tvm import tirx
 
 from eqsat_layout.errors import LayoutError
 from eqsat_layout.maps import Digit, Extent, extent_product
-from eqsat_layout.records import cached_property, dataclass
 from eqsat_layout.tir.extents import extent_of, extent_over
 
 

@@ -7,13 +7,12 @@ function computes, never with the form of its answer.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Literal, Protocol
 
 from eqsat_layout.errors import LayoutError
 from eqsat_layout.maps import Extent, Format, IndexMap
-from eqsat_layout.records import dataclass
 from eqsat_layout.tir.flow import Flow
 
 CALLBACK_ATTRIBUTE = "eqsat_layout.flow"

@@ -9,11 +9,12 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from eqsat_layout.errors import LayoutError
 from eqsat_layout.maps import Digit, Dims, Extent, IndexMap
-from eqsat_layout.records import cached_property, dataclass
 from eqsat_layout.tir.affine import Affine
 from eqsat_layout.tir.extents import extent_over
 

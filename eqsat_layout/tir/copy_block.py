@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 from eqsat_layout.errors import LayoutError
 from eqsat_layout.maps import Digit, Extent, IndexMap, extent_product
-from eqsat_layout.records import cached_property, dataclass
 from eqsat_layout.tir.affine import Affine, Term
 from eqsat_layout.tir.computation import Block, Computation, Store, access_map
 from eqsat_layout.tir.copy_digits import NotACopyError, known, size_of

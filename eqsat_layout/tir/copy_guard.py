@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from eqsat_layout.maps import Digit, Extent, Fill, exact
-from eqsat_layout.records import cached_property, dataclass
 from eqsat_layout.tir.computation import Value
 from eqsat_layout.tir.copy_digits import NotACopyError, known, number_at, size_of
 from eqsat_layout.tir.index_values import values_at

@@ -9,9 +9,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from eqsat_layout.maps import Digit, Extent
-from eqsat_layout.records import dataclass
 from eqsat_layout.tir.affine import Affine, Term, digit_of, summed
 from eqsat_layout.tir.computation import Index, Opaque, Value
 from eqsat_layout.tir.copy_digits import NotACopyError, known, size_of, terms_of

@@ -11,11 +11,10 @@ then runs *through* the padding or under a condition (*masked*) follows from the
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from eqsat_layout.errors import LayoutError
 from eqsat_layout.maps import GLOBAL, UNDEF, Format, Formats, IndexMap, Padding
-from eqsat_layout.records import dataclass
 from eqsat_layout.tir.computation import Access, Block, Computation, IterKind, Role
 from eqsat_layout.tir.fills import fills_for, fills_from, internal_fills
 from eqsat_layout.tir.placement import FLAT, Placement, flat, placed_formats, why_not_placed

@@ -9,13 +9,13 @@ is a pad too, and outside it is one copy more, which only pays off if the produc
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import tvm
 import tvm_ffi
 from tvm import ir, s_tir, tirx
 
-from eqsat_layout.records import dataclass
 from eqsat_layout.tir.layout_rewrite import LayoutRewrite
 from eqsat_layout.tir.rewrite_form import join, read_primfunc
 

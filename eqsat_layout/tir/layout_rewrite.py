@@ -7,7 +7,7 @@ pack. Packing alone, ``map o pad`` and ``crop o inverse map`` are cases of it, a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -15,7 +15,6 @@ import numpy.typing as npt
 
 from eqsat_layout.errors import LayoutError
 from eqsat_layout.maps import GLOBAL, UNDEF, Extent, Fill, Format, IndexMap, Padding, keep_exact
-from eqsat_layout.records import dataclass
 
 
 @dataclass(frozen=True)

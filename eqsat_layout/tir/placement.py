@@ -9,11 +9,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from eqsat_layout.maps import GLOBAL, Format, Memory
-from eqsat_layout.records import dataclass
 from eqsat_layout.tir.computation import Computation
 
 _MOST: Final = 64

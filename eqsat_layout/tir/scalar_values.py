@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import enum
 import math
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-
-from eqsat_layout.records import dataclass
 
 
 class UnsafeError(Exception):

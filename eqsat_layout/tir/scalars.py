@@ -8,8 +8,8 @@ that neither fused multiply-adds nor a wider intermediate type nor the mathemati
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from eqsat_layout.records import dataclass
 from eqsat_layout.tir.computation import Access, Value
 from eqsat_layout.tir.scalar_functions import FUNCTIONS
 from eqsat_layout.tir.scalar_values import ANYTHING, FINITE, Scalar, either, held, is_number

@@ -7,7 +7,7 @@ it computes as plain data, or ``None`` where the function is of another form or 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 import tvm
@@ -15,7 +15,6 @@ from tvm import s_tir, tirx
 
 from eqsat_layout.errors import LayoutError
 from eqsat_layout.maps import GLOBAL, Extent
-from eqsat_layout.records import dataclass
 from eqsat_layout.tir.affine import Affine, AffineReader, is_injective
 from eqsat_layout.tir.axis_groups import axis_groups
 from eqsat_layout.tir.computation import (

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from eqsat_layout.errors import LayoutError
 from eqsat_layout.maps import Digit, Extent, IndexMap
-from eqsat_layout.records import dataclass
 from eqsat_layout.tir.affine import Affine
 from eqsat_layout.tir.computation import Access, Block, Buffer, Role
 from eqsat_layout.tir.dimensions import Dimension, are_in_step, dimensions

@@ -12,10 +12,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from eqsat_layout.extract.solver.order import EliminationOrder, differences
-from eqsat_layout.records import dataclass
 
 MANY = 64
 """Fewer states go on one by one."""

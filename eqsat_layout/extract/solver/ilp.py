@@ -6,13 +6,12 @@ In: a `Reduced`, and a solution to begin with. Out: `Improved`: choices and a lo
 from __future__ import annotations
 
 import math
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 from eqsat_layout.extract.solver.options import MadeStores
 from eqsat_layout.extract.solver.problem import Solution, StoreId
 from eqsat_layout.extract.solver.reduce import Reduced
-from eqsat_layout.records import dataclass
 
 COLUMNS = 2_000
 """Larger programs are left alone: the frontier's beam does better there."""

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from eqsat_layout.extract.solver.minimal import minimal
-from eqsat_layout.records import dataclass
 
 MadeStores = tuple[tuple[int, int], ...]
 """Made stores, each with the index of its node in the problem."""

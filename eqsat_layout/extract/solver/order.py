@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import count
 
 import numpy as np
@@ -16,7 +16,6 @@ import numpy.typing as npt
 
 from eqsat_layout.extract.solver.reduce import Reduced
 from eqsat_layout.extract.solver.reduced_class import ReducedClass
-from eqsat_layout.records import dataclass
 
 Field = tuple[int, ReducedClass, bool]
 """The first bit of a tensor's demand in a state, its reduced class, and whether all its users are behind."""

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from eqsat_layout.errors import EqsatError
-from eqsat_layout.records import dataclass
 
 StoreId = tuple[int, int]
 """An alias class's index and the index of one of its stores."""

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from eqsat_layout.extract.solver.components import components
 from eqsat_layout.extract.solver.minimal import minimal
 from eqsat_layout.extract.solver.options import ReducedNode
 from eqsat_layout.extract.solver.problem import AliasClass, ConversionMatrix, ExtractionError, Problem
 from eqsat_layout.extract.solver.reduced_class import ReducedClass
-from eqsat_layout.records import dataclass
 
 RawENode = tuple[float, tuple[tuple[int, int], ...], int]
 """Cost, operands as (local alias class number, store), index in the problem's store. Number 0 is the class itself."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import combinations
 
@@ -25,7 +25,6 @@ from eqsat_layout.extract.solver.options import (
     ways_to_make,
 )
 from eqsat_layout.extract.solver.problem import ConversionMatrix
-from eqsat_layout.records import dataclass
 
 Costs = npt.NDArray[np.float64]
 

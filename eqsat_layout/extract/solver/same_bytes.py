@@ -6,7 +6,7 @@ same with an axis of extent 1, and the same with an axis split in two differ in 
 
 from __future__ import annotations
 
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 from eqsat_layout.extract.solver.problem import (
     AliasClass,
@@ -17,7 +17,6 @@ from eqsat_layout.extract.solver.problem import (
     StoreId,
     same_bytes,
 )
-from eqsat_layout.records import dataclass
 
 
 @dataclass(eq=False)

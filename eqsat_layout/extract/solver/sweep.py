@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable
-from dataclasses import field
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -22,7 +22,6 @@ from eqsat_layout.extract.solver.reduce import Reduced
 from eqsat_layout.extract.solver.remaining import Remaining
 from eqsat_layout.extract.solver.states import Narrow, State, keep_cheaper
 from eqsat_layout.extract.solver.transitions import Cycle, ShiftedTransitions
-from eqsat_layout.records import dataclass
 
 SPARE = 4
 """Narrowed sweeps compare this many times the states that they keep."""

@@ -7,6 +7,7 @@ To add one: a function from what it applies to (:class:`Convolution`) to a Relax
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from eqsat_layout.graph.constants import GROWTH
@@ -26,7 +27,6 @@ from eqsat_layout.implementations.algorithms.transposed import (
 from eqsat_layout.implementations.algorithms.upright import upright, why_not_upright
 from eqsat_layout.implementations.algorithms.winograd import why_not_winograd, winograd, winograd_growth, winograd_work
 from eqsat_layout.implementations.algorithms.work import Work
-from eqsat_layout.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ products of two operands of which one slides along some axes and the other one d
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 from eqsat_layout.implementations.algorithms.sources import OperandSource, source_of
-from eqsat_layout.records import dataclass
 from eqsat_layout.tir.affine import Affine, Term
 from eqsat_layout.tir.computation import Access, Block, Computation, Value
 

@@ -7,13 +7,12 @@ anything else. Conditions and indices are evaluated at every place of an axis, n
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from eqsat_layout.records import dataclass
 from eqsat_layout.tir.computation import Block, Computation, Index, Value
 from eqsat_layout.tir.index_values import index_at, values_at
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from typing import Any, Final
@@ -19,7 +20,6 @@ from tvm import relax, te, tirx
 
 from eqsat_layout.implementations.algorithms.convolution import STRETCHED, Convolution
 from eqsat_layout.implementations.algorithms.graphs import emitted, module_of, ordered_by
-from eqsat_layout.records import dataclass
 
 _MOST_OF_DATA: Final = 0.5
 """Share of the products that meet data above which products with padding are cheaper than many small kernels."""

@@ -6,9 +6,9 @@ In: a :class:`Convolution`. Out: :class:`Work`.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from eqsat_layout.implementations.algorithms.convolution import Convolution
-from eqsat_layout.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,13 @@ In: a checked ``tvm.target.Target``, and what was measured on the machine, if an
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 import tvm
 from tvm.target import codegen
 
-from eqsat_layout.records import dataclass
 from eqsat_layout.system.own_cpu import own_cpu
 from eqsat_layout.targets.cpu.amx.instructions import OF_BYTES, OF_FLOATS
 from eqsat_layout.targets.cpu.dot_products import FEATURES

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import tvm
@@ -22,7 +23,6 @@ from eqsat_layout.implementations.algorithms import ALGORITHMS, Algorithm
 from eqsat_layout.implementations.layouts import Blocking, Candidate, layout_candidates
 from eqsat_layout.maps import Formats
 from eqsat_layout.notes import Notes
-from eqsat_layout.records import cached_property
 from eqsat_layout.system.machine import threads
 from eqsat_layout.system.own_cpu import own_cpu
 from eqsat_layout.targets.cpu import host
