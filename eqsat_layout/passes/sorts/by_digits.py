@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from tvm.script.ir_builder import tirx as T
 
-from eqsat_layout.passes.sorts.rows import KEY_BITS, Rows, alloc, bits_of, int32, place_of
+from eqsat_layout.passes.sorts.rows import KEY_BITS, SortedRows, alloc, bits_of, int32, place_of
 
 DIGIT: Final = 8
 """Bits by which words are told apart at a time."""
@@ -19,7 +19,7 @@ _FEWER: Final = 9
 """Bits of a key by which words are left out first."""
 
 
-def by_digits(rows: Rows, word: Any, put: Any) -> None:
+def by_digits(rows: SortedRows, word: Any, put: Any) -> None:
     """Least digits first; each time equal ones keep their order. Where few are wanted, only of those that may be."""
     n, bits, values = rows.length, KEY_BITS[rows.dtype], 1 << DIGIT
     digits = -(-bits // DIGIT)
@@ -53,7 +53,7 @@ def by_digits(rows: Rows, word: Any, put: Any) -> None:
         put(i, place_of(words[i]))
 
 
-def _selected(rows: Rows, words: Any, bits: int) -> Any:
+def _selected(rows: SortedRows, words: Any, bits: int) -> Any:
     """How many words are left: all that begin as the last one wanted does, or before it, moved to the front."""
     width = min(bits, _SELECTED if rows.length >= 1 << _SELECTED else _FEWER)
     found, sums = alloc(1 << width, "int32"), alloc(3, "int32")

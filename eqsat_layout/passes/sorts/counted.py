@@ -9,12 +9,12 @@ from typing import Any, Final
 
 from tvm.script.ir_builder import tirx as T
 
-from eqsat_layout.passes.sorts.rows import LAST, Rows, alloc, int64
+from eqsat_layout.passes.sorts.rows import LAST, SortedRows, alloc, int64
 
 _LANES: Final = 32
 
 
-def counted(rows: Rows, word: Any, put: Any) -> None:
+def counted(rows: SortedRows, word: Any, put: Any) -> None:
     n = rows.length
     padded = -(-n // _LANES) * _LANES
     words, ranks, counts = alloc(padded), alloc(padded), alloc(_LANES)

@@ -12,7 +12,7 @@ from typing import Any, Final
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
-from eqsat_layout.passes.sorts.rows import LANES, LAST, Rows, alloc, int32, int64, place_of
+from eqsat_layout.passes.sorts.rows import LANES, LAST, SortedRows, alloc, int32, int64, place_of
 
 _BLOCK: Final = 64
 """Words that are looked at together."""
@@ -21,7 +21,7 @@ _UNROLLED: Final = 8
 """First ones that stay in registers."""
 
 
-def first_ones(rows: Rows, word: Any, put: Any) -> None:
+def first_ones(rows: SortedRows, word: Any, put: Any) -> None:
     """``best`` are the first words so far. The least of a block takes its place among them, until it has none there."""
     count, lanes = rows.count, LANES
     best, block, low = alloc(count), alloc(_BLOCK), alloc(lanes)

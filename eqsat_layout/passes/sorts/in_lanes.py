@@ -10,10 +10,10 @@ from typing import Any
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
-from eqsat_layout.passes.sorts.rows import LANES, Rows, alloc
+from eqsat_layout.passes.sorts.rows import LANES, SortedRows, alloc
 
 
-def in_lanes(rows: Rows, column: Any, put: Any, lanes: int, kind: str) -> None:
+def in_lanes(rows: SortedRows, column: Any, put: Any, lanes: int, kind: str) -> None:
     """Neighbouring rows, one a lane: the first few in order while the rows go by, or a network of Batcher's."""
     n, count = rows.length, rows.count
     if _is_kept_in_lanes(rows):
@@ -57,6 +57,6 @@ def _network(n: int) -> list[tuple[int, int]]:
     return [(length, length >> bit) for length in lengths for bit in range(length.bit_length())]
 
 
-def _is_kept_in_lanes(rows: Rows) -> bool:
+def _is_kept_in_lanes(rows: SortedRows) -> bool:
     """By the comparisons of an element; those that are kept have to fit into registers."""
     return rows.count <= min(LANES, max(1, len(_network(rows.length)) // 2))

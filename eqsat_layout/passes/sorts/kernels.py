@@ -19,7 +19,7 @@ from eqsat_layout.passes.sorts.by_digits import DIGIT, by_digits
 from eqsat_layout.passes.sorts.counted import counted
 from eqsat_layout.passes.sorts.first_ones import first_ones
 from eqsat_layout.passes.sorts.in_lanes import in_lanes
-from eqsat_layout.passes.sorts.rows import KEY_BITS, LANES, Rows, int32, place_of
+from eqsat_layout.passes.sorts.rows import KEY_BITS, LANES, SortedRows, int32, place_of
 
 _MOST: Final = 2**31 - 1
 """Elements that 32 bits can count; a word keeps a place in as many."""
@@ -57,7 +57,7 @@ def _legalized(builder: Any, call: Any, *, exact: bool) -> Any:
     parts = _PARTS[str(attrs.ret_type) if is_first else name]
     is_descending = bool(attrs.largest if is_first else attrs.descending)
     around = math.prod(shape[:axis]), math.prod(shape[axis + 1 :])
-    rows = Rows(around[0], shape[axis], around[1], count, dtype, is_descending, exact)
+    rows = SortedRows(around[0], shape[axis], around[1], count, dtype, is_descending, exact)
     dtypes = [dtype if part == "values" else str(attrs.dtype) for part in parts]
     result = [*shape[:axis], count, *shape[axis + 1 :]]
 
@@ -78,7 +78,7 @@ def _known(shape: Any) -> list[int]:
     return known if len(known) == len(extents) and 0 not in known else []
 
 
-def sorted_rows(rows: Rows, data: Any, outs: dict[str, Any]) -> Any:
+def sorted_rows(rows: SortedRows, data: Any, outs: dict[str, Any]) -> Any:
     number = rows.before * rows.after
     piece = min(number, max(1, _ELEMENTS // rows.length))
     pieces = -(-number // piece)
@@ -107,7 +107,7 @@ def sorted_rows(rows: Rows, data: Any, outs: dict[str, Any]) -> Any:
         return ib.get()
 
 
-def _way(rows: Rows) -> Callable[..., None]:
+def _way(rows: SortedRows) -> Callable[..., None]:
     """By cycles of a row of random numbers, on AVX-512 of half the width."""
     n, k = rows.length, rows.count
     kept = k * (1 + math.log(n / k))
@@ -119,7 +119,7 @@ def _way(rows: Rows) -> Callable[..., None]:
     return min(cycles, key=lambda way: cycles[way])
 
 
-def _tiles(rows: Rows, data: Any, outs: dict[str, Any]) -> Any:
+def _tiles(rows: SortedRows, data: Any, outs: dict[str, Any]) -> Any:
     """Rows that lie across memory, many at a time."""
     whole, rest = divmod(rows.after, LANES)
     are_equal_told_apart = rows.exact and rows.dtype.startswith("float")

@@ -28,7 +28,7 @@ _NAN: Final = 0x7FC00000
 
 
 @dataclass(frozen=True)
-class Rows:
+class SortedRows:
     """``length`` elements each, ``after`` apart, of which the first ``count`` are wanted. ``exact``: also of -0 and 0,
     which are equal, the first one comes first."""
 

@@ -33,7 +33,7 @@ from eqsat_layout.targets.cpu.single.simplify import simplified
 from eqsat_layout.targets.cpu.single.skipped_padding import skip_padding
 from eqsat_layout.targets.cpu.single.skipped_steps import skip_zero_steps
 from eqsat_layout.targets.cpu.single.whole_periods import in_whole_periods
-from eqsat_layout.targets.cpu.stage_schedules import NOT_SCHEDULED, Means, in_rows, in_tiles, schedule_stages
+from eqsat_layout.targets.cpu.stage_schedules import NOT_SCHEDULED, StageMeans, in_rows, in_tiles, schedule_stages
 from eqsat_layout.targets.cpu.symbolic.kernel import has_symbols, kernel_in_parts
 from eqsat_layout.targets.schedules.attempts import isolated, unless_refused
 from eqsat_layout.targets.schedules.blocks_in_loops import has_blocks_inside, iterations, schedule_inside
@@ -65,7 +65,7 @@ def schedule_module(
     functions: dict[Any, Any] = {}
     for name, function in mod.functions.items():
         if isinstance(function, tirx.PrimFunc) and not _is_scheduled(function):
-            means, kernel = Means(machine, families, is_dense=True), str(name.name_hint)
+            means, kernel = StageMeans(machine, families, is_dense=True), str(name.name_hint)
             scheduled = isolated(partial(_scheduled_func, function, means), f"kernel {kernel}{NOT_SCHEDULED}", notes)
             function = scheduled or function
             for reason in means.refused:
@@ -76,10 +76,10 @@ def schedule_module(
 
 def schedule_primfunc(func: Any, machine: CpuMachine, *, families: Sequence[Family] = FAMILIES) -> Any:
     """``func`` scheduled for ``machine``; as it was where that is refused. Faults are raised."""
-    return _scheduled_func(func, Means(machine, families, is_dense=True))
+    return _scheduled_func(func, StageMeans(machine, families, is_dense=True))
 
 
-def _scheduled_func(func: Any, means: Means) -> Any:
+def _scheduled_func(func: Any, means: StageMeans) -> Any:
     words = unless_refused(lambda: in_words(func)) if means.machine.byte_products else None
     if words is not None:
         own = replace(means, signed=words.signed)
@@ -89,7 +89,7 @@ def _scheduled_func(func: Any, means: Means) -> Any:
     return _scheduled_bytes(func, means)
 
 
-def _scheduled_bytes(func: Any, means: Means) -> Any:
+def _scheduled_bytes(func: Any, means: StageMeans) -> Any:
     boxes = boxes_of(func)
     if boxes:  # rows lie as they always do while a schedule is chosen
         own = out_of_boxes(func)
@@ -100,7 +100,7 @@ def _scheduled_bytes(func: Any, means: Means) -> Any:
     return _scheduled_own(func, means)
 
 
-def _scheduled_own(func: Any, means: Means) -> Any:
+def _scheduled_own(func: Any, means: StageMeans) -> Any:
     """``func``, in no boxes."""
     if calls_library(func):  # what its blocks read and write is not all there is
         means.refused[:] = [f"{NOT_SCHEDULED}: it calls a library"]
@@ -131,26 +131,26 @@ def _scheduled_own(func: Any, means: Means) -> Any:
     return _scheduled_whole(func, means)
 
 
-def _part(means: Means, func: Any, again: bool) -> Any:
+def _part(means: StageMeans, func: Any, again: bool) -> Any:
     """Stages of a kernel, which are done ``again`` and again, scheduled."""
     machine = replace(means.machine, cores=1) if again and iterations(func) < _SHORT else means.machine
-    own = Means(machine, means.families)
+    own = StageMeans(machine, means.families)
     done = _scheduled_own(func, own)
     means.refused.extend(own.refused)
     return done
 
 
-def _in_parts(func: Any, means: Means) -> Any:
+def _in_parts(func: Any, means: StageMeans) -> Any:
     """``func``, whose sizes are symbolic, in parts of known sizes; ``None`` where it has no such parts."""
 
     def schedule(part: Any, machine: CpuMachine) -> Any:
-        return _scheduled_whole(part, Means(machine, means.families))
+        return _scheduled_whole(part, StageMeans(machine, means.families))
 
     kernel = unless_refused(lambda: kernel_in_parts(func, means.machine, schedule))
     return kernel and _named(func, _scheduled(kernel))
 
 
-def _scheduled_whole(whole: Any, means: Means) -> Any:
+def _scheduled_whole(whole: Any, means: StageMeans) -> Any:
     func = narrow_indices(whole if means.machine.is_exact else _named(whole, split_extremes(whole)))
     reasons: list[str] = []
     kernel = _on_matrix_unit(func, means)
@@ -162,7 +162,7 @@ def _scheduled_whole(whole: Any, means: Means) -> Any:
     return done or whole
 
 
-def _on_matrix_unit(func: Any, means: Means) -> Any:
+def _on_matrix_unit(func: Any, means: StageMeans) -> Any:
     """``func`` as a kernel for the matrix unit; ``None`` where there is none, or none that is faster."""
     split = split_product(func, means.machine, means.signed)
     kernel = split and unless_refused(split.kernel)
@@ -189,7 +189,7 @@ def joined_primfunc(func: Any, machine: CpuMachine, *, passes: int, nanoseconds:
 
 
 def _joined(func: Any, machine: CpuMachine, passes: int, nanoseconds: float) -> Any:
-    means = Means(machine, FAMILIES)
+    means = StageMeans(machine, FAMILIES)
 
     def joined(sch: Any) -> Any:
         plain = simplified(sch, machine)

@@ -40,7 +40,7 @@ NOT_SCHEDULED = " is not scheduled"
 
 
 @dataclass(frozen=True)
-class Means:
+class StageMeans:
     """What a kernel is scheduled for and with, and why some of it was not: a text for each such stage, or for all.
 
     ``signed``: of a kernel over words of bytes, the name of the buffer of signed ones. ``has_planes``: rows of tensors
@@ -56,7 +56,7 @@ class Means:
     is_dense: bool = False
 
 
-def schedule_stages(sch: Any, means: Means) -> Any:
+def schedule_stages(sch: Any, means: StageMeans) -> Any:
     """``sch`` in vectors, tiles or rows of all stages, the first of these that can be done; else stage by stage.
 
     ``means.refused`` gets a text for each stage that is left as it was. Raises ``Refused`` where none can be done.
@@ -91,7 +91,7 @@ def _has_pairs(sch: Any) -> bool:
     return all(stage.spatial and (stage.spatial[-1].extent or 1) % 2 == 0 for stage in stages_of(sch))
 
 
-def _stage_by_stage(sch: Any, means: Means) -> Any:
+def _stage_by_stage(sch: Any, means: StageMeans) -> Any:
     done: list[Any] = []
     for stage in stages_of(sch):
         if any(sch.get(stage.block).same_as(sch.get(block)) for block in done):
@@ -159,7 +159,7 @@ def _sums_in_whole_vectors(sch: Any, machine: CpuMachine) -> Any:
     return in_whole_vectors(sch, width, min(rows))
 
 
-def _schedule_stage(sch: Any, stage: Stage, means: Means) -> tuple[Any, list[Any]]:
+def _schedule_stage(sch: Any, stage: Stage, means: StageMeans) -> tuple[Any, list[Any]]:
     """The schedule after the first family that applies, and the other blocks that it took along."""
     epilogue = epilogue_of(sch, stage)
     reasons: list[str] = []
