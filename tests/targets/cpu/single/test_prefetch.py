@@ -22,6 +22,7 @@ from targets.machines import AVX2, AVX512, with_small_caches
 from tvm import te, tirx
 
 from eqsat_layout.targets.cpu.build import build_scheduled
+from eqsat_layout.targets.cpu.machine import PRESETS
 from eqsat_layout.targets.cpu.schedule import schedule_primfunc
 from eqsat_layout.targets.cpu.target import normalize_target
 from eqsat_layout.tir.rewrite import substitute
@@ -106,6 +107,23 @@ def test_the_next_panel_is_prefetched_whole(rows, steps, panels):
         following = min(panel + 1, panels - 1) * size
         assert found == set(range(following, following + size, LINE))
     assert prefetches(function)
+
+
+def test_panels_are_prefetched_where_the_last_tile_begins_in_the_one_before():
+    """Of 32 blocks tiles take three: Winograd products whose weights come from memory took twice as long."""
+    groups, blocks, steps, lanes = (6, 6), 32, 8, 16
+    data = te.placeholder((*groups, 1, steps, 4, 4, lanes), name="data")
+    weights = te.placeholder((*groups, blocks, steps, lanes, lanes), name="weights")
+    c, k = te.reduce_axis((0, steps), "c"), te.reduce_axis((0, lanes), "k")
+
+    def element(r, s, n, o, y, x, i):
+        return te.sum(data[r, s, n, c, y, x, k] * weights[r, s, o, c, k, i], axis=[c, k])
+
+    result = te.compute((*groups, 1, blocks, 4, 4, lanes), element, name="product")
+    plain = te.create_prim_func([data, weights, result], index_dtype_override="int64")
+    function = schedule_primfunc(plain, PRESETS["avx512 of zen 5"])
+    overlapping = [loop for _, loops in leaves(function.body) for loop in loops if int(loop.extent) == 11]
+    assert overlapping and prefetches(function)
 
 
 class Numbers:
