@@ -95,22 +95,25 @@ _REDUCTIONS: Final = {"sum": "add", "mean": "add", "prod": "mul", "amax": "max",
 def _scatter_reduce(
     b: relax.BlockBuilder, data: Any, dim: int, index: Any, source: Any, reduce: str, include_self: bool = True
 ) -> Any:
-    """``include_self=False``: an element that gets others is none of them itself."""
+    """``include_self=False``: an element that gets others is none of them itself. Means of integers are rounded down."""
     dtype, op = str(data.ty.dtype), relax.op
-    if reduce not in _REDUCTIONS or (reduce == "mean" and not dtype.startswith(("float", "bfloat"))):
+    if reduce not in _REDUCTIONS:
         raise EqsatError(f"scatter_reduce with reduce={reduce} of {dtype} is not done")
     if reduce != "mean" and include_self:
         return _scatter(_REDUCTIONS[reduce])(b, data, dim, index, source)
-    ones = b.emit(op.ones_like(_cut(b, source, index)))
-    counts = _scatter("add")(b, b.emit(op.zeros_like(data)), dim, index, ones)
-    gets = b.emit(op.greater(counts, relax.const(0, dtype)))
+    none = b.emit(op.zeros(data.ty.shape, "int32"))  # bytes count no more than 127
+    ones = b.emit(op.ones(_cut(b, source, index).ty.shape, "int32"))
+    counts = _scatter("add")(b, none, dim, index, ones)
     if not include_self:
+        gets = b.emit(op.greater(counts, relax.const(0, "int32")))
         data = b.emit(op.where(gets, _neutral(reduce, dtype), data))
     made = _scatter(_REDUCTIONS[reduce])(b, data, dim, index, source)
     if reduce != "mean":
         return made
-    own = counts if not include_self else b.emit(op.add(counts, relax.const(1, dtype)))
-    return b.emit(op.divide(made, b.emit(op.maximum(own, relax.const(1, dtype)))))
+    least = relax.const(1, "int32")
+    own = b.emit(op.maximum(counts, least) if not include_self else op.add(counts, least))
+    divide = op.divide if dtype.startswith(("float", "bfloat")) else op.floor_divide
+    return b.emit(divide(made, b.emit(op.astype(own, dtype))))
 
 
 def _index_reduce(

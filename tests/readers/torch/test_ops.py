@@ -127,6 +127,14 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         ),
         (X, PLACES, torch.randn(5, 3)),
     ),
+    "means of integers where they fall": (
+        lambda x, i: (
+            *(x.scatter_reduce(1, i, x[:, :3] + 1, "mean", include_self=own) for own in (True, False)),
+            x.index_reduce(0, i[0] % 5, x[:3], "mean"),
+            x.to(torch.int8).scatter_reduce(0, i[:1].expand(300, 3) * 0, x.new_ones(300, 3).to(torch.int8), "amax", include_self=False),
+        ),
+        (torch.arange(-13, 17).reshape(5, 6) * 7, PLACES),
+    ),
     "the largest, none of them, in any order, and of numbers": (
         lambda x: (
             *x.topk(0, 1),
