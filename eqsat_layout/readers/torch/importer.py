@@ -15,7 +15,7 @@ from tvm import ir, relax
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import said_by
 from eqsat_layout.readers.layers.dtypes import as_dtype
-from eqsat_layout.readers.torch import experts, functions, missing_ops, ordered, recurrent, special, tables, vision
+from eqsat_layout.readers.torch import arithmetic, experts, functions, missing_ops, ordered, recurrent, special, tables, vision
 from eqsat_layout.readers.torch.derived_sizes import with_numbers, with_own_symbols
 from eqsat_layout.readers.torch.extents import (
     extent_of,
@@ -300,7 +300,7 @@ class _Mended(_Base):  # type: ignore[misc]
         return by_scale(self.block_builder, x, scale_factor, lambda *one: resize(one[0], None, one[1], method, False))
 
 
-_ROOMS: Final = (missing_ops, functions, special, ordered, tables, vision, recurrent, experts)
+_ROOMS: Final = (missing_ops, arithmetic, functions, special, ordered, tables, vision, recurrent, experts)
 """What ops are made in, by their names."""
 
 _OF_ONE_TYPE: Final = frozenset(
