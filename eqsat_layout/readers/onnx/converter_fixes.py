@@ -25,7 +25,7 @@ from eqsat_layout.readers.onnx.definitions import draws
 from eqsat_layout.readers.onnx.element_moves import tiled
 from eqsat_layout.readers.onnx.graphs import nodes_of, opset_of
 from eqsat_layout.readers.onnx.inference import inferred
-from eqsat_layout.readers.onnx.reductions import of_each, with_spread_scales
+from eqsat_layout.readers.onnx.reductions import with_spread_scales
 from eqsat_layout.readers.onnx.resizes import resized
 from eqsat_layout.readers.onnx.slices import sliced
 
@@ -225,8 +225,6 @@ def converted(builder: relax.BlockBuilder, op: str, inputs: Any, attributes: dic
         return resized(builder, inputs, attributes, convert)
     if op == "Sign" and not _is_whole(inputs[0]):  # of NaN it is NaN, and TVM's 0
         return relax.op.where(relax.op.isnan(inputs[0]), inputs[0], convert(inputs))
-    if (made := of_each(op, inputs, attributes)) is not None:
-        return made
     if op == "Pow":  # of the type of its base, whatever that of the exponent
         dtype = str(inputs[0].ty.dtype)
         wide = "float64" if _is_whole(inputs[0]) else dtype

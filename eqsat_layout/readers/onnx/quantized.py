@@ -75,8 +75,8 @@ def in_blocks(builder: relax.BlockBuilder, kind: str, inputs: Any, attributes: d
 
 
 def quantised_dynamically(builder: relax.BlockBuilder, x: Any) -> Any:
-    """``DynamicQuantizeLinear``: bytes between the extremes and 0, the scale, the zero point. The scale of zeros alone is
-    1, as in ONNX Runtime; it would be 0 else, and every byte that of NaN."""
+    """``DynamicQuantizeLinear``: bytes between the extremes and 0, the scale, the zero point. The scale of zeros alone
+    is 1, as in ONNX Runtime; it would be 0 else, and every byte that of NaN."""
     emit, op, dtype = builder.emit, relax.op, str(x.ty.dtype)
     least, most = (relax.const(end, dtype) for end in _RANGES["uint8"])
     low, high = emit(op.minimum(least, emit(op.min(x)))), emit(op.maximum(least, emit(op.max(x))))

@@ -6,6 +6,7 @@ In: an importer's builder, operands. Out: results in Relax, of the type that tor
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -17,11 +18,21 @@ from eqsat_layout.readers.layers.dtypes import as_dtype
 _Element = Callable[[Any, Any], Any]
 
 
-def _differs(b: relax.BlockBuilder, one: Any, other: Any) -> Any:
+def differs(b: relax.BlockBuilder, one: Any, other: Any) -> Any:
     """``ne``: a NaN differs from all, which TVM's own comparison says on devices only."""
     if not _is_float(one):
         return b.emit(relax.op.not_equal(one, other))
     return b.emit(relax.op.logical_not(b.emit(relax.op.equal(one, other))))
+
+
+def _exclusive(b: relax.BlockBuilder, one: Any, other: Any) -> Any:
+    """``logical_xor``, of which numbers are true that are not 0, NaN too."""
+    return b.emit(relax.op.logical_xor(*(_as_truth(b, x) for x in (one, other))))
+
+
+def _as_truth(b: relax.BlockBuilder, x: Any) -> Any:
+    dtype = str(x.ty.dtype)
+    return x if dtype == "bool" else differs(b, x, relax.const(0, dtype))
 
 
 def _negated(b: relax.BlockBuilder, x: Any) -> Any:
@@ -32,8 +43,9 @@ def _negated(b: relax.BlockBuilder, x: Any) -> Any:
 
 def _clamped(b: relax.BlockBuilder, x: Any, min: Any = None, max: Any = None) -> Any:
     """The lower bound first: where it is above the upper one, the upper one is the result."""
-    least, most = -float("inf") if min is None else min, float("inf") if max is None else max
-    if isinstance(least, int | float) and isinstance(most, int | float):
+    numbers = [one for one in (min, max) if isinstance(one, int | float)]
+    if numbers and numbers == [one for one in (min, max) if one is not None] and _is_float(x):
+        least, most = -math.inf if min is None else min, math.inf if max is None else max
         return b.emit(relax.op.clip(x, least if least <= most else most, most))
     for bound, op in ((min, relax.op.maximum), (max, relax.op.minimum)):
         if isinstance(bound, int | float):
@@ -107,8 +119,9 @@ def _is_float(x: Any) -> bool:
 
 
 MAKERS: Final[dict[str, Callable[..., Any]]] = {
-    "ne.Tensor": _differs,
-    "ne.Scalar": _differs,
+    "ne.Tensor": differs,
+    "ne.Scalar": differs,
+    "logical_xor.default": _exclusive,
     "neg.default": _negated,
     "clamp.default": _clamped,
     "clamp.Tensor": _clamped,

@@ -15,7 +15,18 @@ from tvm import ir, relax
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import said_by
 from eqsat_layout.readers.layers.dtypes import as_dtype
-from eqsat_layout.readers.torch import arithmetic, experts, functions, missing_ops, ordered, recurrent, special, tables, vision
+from eqsat_layout.readers.torch import (
+    arithmetic,
+    experts,
+    functions,
+    missing_ops,
+    ordered,
+    recurrent,
+    special,
+    tables,
+    vision,
+)
+from eqsat_layout.readers.torch.arithmetic import differs
 from eqsat_layout.readers.torch.derived_sizes import with_numbers, with_own_symbols
 from eqsat_layout.readers.torch.extents import (
     extent_of,
@@ -234,7 +245,7 @@ class _Mended(_Base):  # type: ignore[misc]
         data, axes, keepdims = given + [None, False][len(given) - 1 :]
         dtype = str(data.ty.dtype)
         if dtype != "bool":
-            data = b.emit(relax.op.not_equal(data, relax.const(0, dtype)))
+            data = differs(b, data, relax.const(0, dtype))
         made = b.emit(relax.op.max(_of_type(b, data, "int8"), axes, bool(keepdims)))
         return _of_type(b, _of_type(b, made, "bool"), dtype_name(node.meta["val"].dtype))
 
@@ -267,16 +278,6 @@ class _Mended(_Base):  # type: ignore[misc]
             if bound is not None:
                 data = self.block_builder.emit(op(data, _of_type(self.block_builder, bound, dtype)))
         return data
-
-    def _div(self, node: Any) -> Any:
-        """Rounded divisions by a number, which is of the type of what it divides."""
-        data, number = self.env.get(node.args[0]), node.args[1]
-        dtype = str(data.ty.dtype) if isinstance(data, relax.Expr) else ""
-        is_float = dtype.startswith(("float", "bfloat"))
-        if not isinstance(number, int | float if is_float else int) or not dtype:
-            return super()._div(node)
-        args = (data, relax.const(number, dtype), *node.args[2:])
-        return super()._div(SimpleNamespace(args=args, kwargs=node.kwargs))
 
     def _grid_sampler_2d(self, node: Any) -> Any:
         """Places lie along the last axis; TVM takes them along the second, and gives float32 whatever the type is."""

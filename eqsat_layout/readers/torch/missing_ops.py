@@ -95,7 +95,7 @@ _REDUCTIONS: Final = {"sum": "add", "mean": "add", "prod": "mul", "amax": "max",
 def _scatter_reduce(
     b: relax.BlockBuilder, data: Any, dim: int, index: Any, source: Any, reduce: str, include_self: bool = True
 ) -> Any:
-    """``include_self=False``: an element that gets others is none of them itself. Means of integers are rounded down."""
+    """``include_self=False``: an element that gets others is none of them. Means of integers are rounded down."""
     dtype, op = str(data.ty.dtype), relax.op
     if reduce not in _REDUCTIONS:
         raise EqsatError(f"scatter_reduce with reduce={reduce} of {dtype} is not done")
