@@ -52,6 +52,19 @@ class Filter:
         return np.where(x < 1, near, np.where(x < 2, far, 0.0))
 
 
+_WORD: Final = 15
+"""Bits of the whole numbers for which torch takes weights of bytes."""
+
+
+def in_steps(weights: Array) -> Array:
+    """Weights as torch has them for bytes, in steps of the power of two by which the largest one fits into 16 bits."""
+    bits = int(_WORD - 1 - np.floor(np.log2(weights.max())))
+    while np.floor(0.5 + weights.max() * 2.0**bits) >= 2**_WORD:
+        bits -= 1
+    bits = min(bits, 22)
+    return np.asarray(np.trunc(weights * 2.0**bits + np.copysign(0.5, weights)) / 2.0**bits)
+
+
 def resampled(builder: relax.BlockBuilder, data: Any, rows: Mapping[int, Any]) -> Any:
     """``data`` with each axis of ``rows`` made of what the rows of its matrix, an array or a tensor of Relax, say."""
     dtype, rank = str(data.ty.dtype), len(data.ty.shape)

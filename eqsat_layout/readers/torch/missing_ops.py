@@ -15,7 +15,7 @@ from tvm import ir, relax, tirx
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.readers.layers.extremes import extreme
 from eqsat_layout.readers.layers.padding import CONSTANT, padded
-from eqsat_layout.readers.layers.resampling import Filter, resampled
+from eqsat_layout.readers.layers.resampling import Filter, in_steps, resampled
 from eqsat_layout.readers.layers.scattering import scattered
 from eqsat_layout.readers.layers.window_maxima import Windows, window_count, window_maxima
 from eqsat_layout.readers.torch.types import dtype_name
@@ -309,7 +309,8 @@ def _smoothed(kind: str) -> Maker:
                 raise EqsatError("a resize with antialias of unknown size is not done")
             step = 1 / scale if scale else int(extent) / length
             places = (np.arange(length) + 0.5) * step - 0.5
-            rows[at + 2] = Filter(kind).weights(places, int(extent), min(1.0, 1 / step))
+            made = Filter(kind).weights(places, int(extent), min(1.0, 1 / step))
+            rows[at + 2] = in_steps(made) if str(data.ty.dtype) == "uint8" else made
         return resampled(b, data, rows)
 
     return make
