@@ -40,7 +40,7 @@ from eqsat_layout.readers.torch.extents import (
 from eqsat_layout.readers.torch.missing_ops import SHIFTS, of_size
 from eqsat_layout.readers.torch.nodes import TorchNodeError, args_seen, ignored, watched
 from eqsat_layout.readers.torch.places import Places
-from eqsat_layout.readers.torch.resizes import by_scale, nearest
+from eqsat_layout.readers.torch.resizes import by_scale, bytes_resized, nearest
 from eqsat_layout.readers.torch.size_names import with_names_of_sizes
 from eqsat_layout.readers.torch.types import check_types, common_type, dtype_name
 
@@ -296,6 +296,8 @@ class _Mended(_Base):  # type: ignore[misc]
 
     def _upsample_impl(self, x: Any, size: Any, scale_factor: Any, method: str, align_corners: bool) -> Any:
         resize, size = super()._upsample_impl, self._retrieve_args(size)  # TVM leaves sizes as torch's nodes
+        if str(x.ty.dtype) == "uint8" and method == "linear":
+            return bytes_resized(self.block_builder, x, size, scale_factor, align_corners)
         if size or align_corners:
             return resize(x, size, scale_factor, method, align_corners)
         return by_scale(self.block_builder, x, scale_factor, lambda *one: resize(one[0], None, one[1], method, False))

@@ -166,8 +166,12 @@ x.to(torch.int8).scatter_reduce(0, MANY, torch.ones_like(MANY).to(torch.int8), "
         (X[:4], ROWS),
     ),
     "negative bytes": (lambda x: -x, (torch.tensor([0, 1, 200, 255], dtype=torch.uint8),)),
-    "bytes resized with all elements": (
-        lambda x: F.interpolate(x, size=(3, 11), mode="bilinear", antialias=True),
+    "bytes resized": (
+        lambda x: (
+            F.interpolate(x, size=(3, 11), mode="bilinear", antialias=True),
+            F.interpolate(x, scale_factor=(1.5, 0.7), mode="bilinear"),
+            F.interpolate(x, size=(9, 4), mode="bilinear", align_corners=True),
+        ),
         ((IMAGE[:1] * 40 + 100).to(torch.uint8),),
     ),
     "the largest, none of them, in any order, and of numbers": (
