@@ -279,6 +279,14 @@ class _Mended(_Base):  # type: ignore[misc]
                 data = self.block_builder.emit(op(data, _of_type(self.block_builder, bound, dtype)))
         return data
 
+    def _pow(self, node: Any) -> Any:
+        """Roots are such, as in torch: of -inf NaN, of -0 -0."""
+        data, exponent = self.retrieve_args(node)
+        root = _ROOTS.get(exponent) if isinstance(exponent, float) and _is_tensor(data) else None
+        if root is None or not str(data.ty.dtype).startswith(("float", "bfloat")):
+            return super()._pow(node)
+        return self.block_builder.emit(root(data))
+
     def _grid_sampler_2d(self, node: Any) -> Any:
         """Places lie along the last axis; TVM takes them along the second, and gives float32 whatever the type is."""
         data, grid = (self.env[one] for one in node.args[:2])
@@ -326,6 +334,9 @@ _OF_ONE_TYPE: Final = frozenset(
     + list(SHIFTS)
 )
 """Ops whose operands are brought to one type before."""
+
+_ROOTS: Final = {0.5: relax.op.sqrt, -0.5: relax.op.rsqrt}
+"""By their exponents."""
 
 _OF_BOOLEANS: Final = {"add": relax.op.logical_or, "mul": relax.op.logical_and}
 """What arithmetic is of booleans."""

@@ -137,6 +137,10 @@ x.to(torch.int8).scatter_reduce(0, MANY, torch.ones_like(MANY).to(torch.int8), "
         ),
         (torch.arange(-13, 17).reshape(5, 6) * 7, PLACES),
     ),
+    "roots of infinities": (
+        lambda x: (x**0.5, 1 / x**0.5, x**-0.5),
+        (torch.tensor([-math.inf, -0.0, 0.0, 4.0, math.inf]),),
+    ),
     "numbers that are none": (
         lambda x: (
             x != x,
