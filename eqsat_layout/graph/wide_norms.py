@@ -1,4 +1,4 @@
-"""Norms of float64 over groups and instances, of which TVM has no kernels.
+"""Norms of float64 over groups, instances and layers, of which TVM has no kernels.
 
 In: TVM's own legalisation, a builder, a call. Out: what it makes of the call; a PrimFunc of ours for float64.
 """
@@ -44,6 +44,21 @@ def _of_groups(ordinary: Any, builder: Any, call: Any, groups: int | None) -> An
     return builder.call_te(compute, data, gamma, beta, primfunc_name_hint=short_name(call))
 
 
+def _of_layers(ordinary: Any, builder: Any, call: Any) -> Any:
+    data, gamma, beta = call.args
+    if str(data.ty.dtype) != _WIDE:
+        return ordinary(builder, call)
+    rank, epsilon = int(data.ty.ndim), float(call.attrs.epsilon)
+    axes = [int(axis) % rank for axis in call.attrs.axes]
+
+    def compute(x: te.Tensor, gamma: te.Tensor, beta: te.Tensor) -> te.Tensor:
+        own = [x.shape[axis] if axis in axes else 1 for axis in range(rank)]
+        scale, shift = (topi.reshape(one, own) for one in (gamma, beta))
+        return topi.add(topi.multiply(_normal(x, axes, epsilon), scale), shift)
+
+    return builder.call_te(compute, data, gamma, beta, primfunc_name_hint=short_name(call))
+
+
 def _normal(x: te.Tensor, axes: Sequence[int], epsilon: float) -> te.Tensor:
     """``x`` less its mean, over its deviation."""
     count = tirx.const(1, _WIDE)
@@ -57,5 +72,6 @@ def _normal(x: te.Tensor, axes: Sequence[int], epsilon: float) -> te.Tensor:
 LEGALIZERS: Final[dict[str, Callable[[Any, Any, Any], Any]]] = {
     "relax.nn.group_norm": _grouped,
     "relax.nn.instance_norm": _of_instances,
+    "relax.nn.layer_norm": _of_layers,
 }
 """Of which ops."""

@@ -52,18 +52,36 @@ class Filter:
         return np.where(x < 1, near, np.where(x < 2, far, 0.0))
 
 
+_WORD: Final = 15
+"""Bits of the whole numbers for which torch takes weights of bytes."""
+
+
+def in_steps(weights: Array) -> Array:
+    """Weights as torch has them for bytes, in steps of the power of two by which the largest one fits into 16 bits."""
+    bits = int(_WORD - 1 - np.floor(np.log2(weights.max())))
+    while np.floor(0.5 + weights.max() * 2.0**bits) >= 2**_WORD:
+        bits -= 1
+    bits = min(bits, 22)
+    return np.asarray(np.trunc(weights * 2.0**bits + np.copysign(0.5, weights)) / 2.0**bits)
+
+
 def resampled(builder: relax.BlockBuilder, data: Any, rows: Mapping[int, Any]) -> Any:
     """``data`` with each axis of ``rows`` made of what the rows of its matrix, an array or a tensor of Relax, say."""
     dtype, rank = str(data.ty.dtype), len(data.ty.shape)
-    wide = "float32" if dtype in ("float16", "bfloat16") else dtype
+    wide = dtype if dtype == "float64" else "float32"
     made = as_dtype(builder, data, wide)
-    for axis, matrix in rows.items():
+    for axis, matrix in reversed(
+        list(rows.items())
+    ):  # the last one first, as others do: bytes are rounded after each, halves up
         order = [*(one for one in range(rank) if one != axis), axis]
         if axis != rank - 1:
             made = builder.emit(relax.op.permute_dims(made, order))
         made = builder.emit(relax.op.matmul(made, _columns(builder, matrix, wide)))
         if axis != rank - 1:
             made = builder.emit(relax.op.permute_dims(made, [order.index(one) for one in range(rank)]))
+        if dtype == "uint8":
+            moved = builder.emit(relax.op.add(made, relax.const(0.5, wide)))
+            made = builder.emit(relax.op.clip(builder.emit(relax.op.floor(moved)), 0, 255))
     return as_dtype(builder, made, dtype)
 
 

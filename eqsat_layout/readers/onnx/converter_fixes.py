@@ -25,6 +25,7 @@ from eqsat_layout.readers.onnx.definitions import draws
 from eqsat_layout.readers.onnx.element_moves import tiled
 from eqsat_layout.readers.onnx.graphs import nodes_of, opset_of
 from eqsat_layout.readers.onnx.inference import inferred
+from eqsat_layout.readers.onnx.reductions import with_spread_scales
 from eqsat_layout.readers.onnx.resizes import resized
 from eqsat_layout.readers.onnx.slices import sliced
 
@@ -211,6 +212,8 @@ def fixed_inputs(builder: relax.BlockBuilder, op: str, inputs: Any, attributes: 
     if op == "Unsqueeze" and len(inputs) > 1 and isinstance(inputs[1], tvm.ir.GenericConst):
         axes = relax.const(np.atleast_1d(inputs[1].value.numpy()))  # of no axes in a definition of ONNX's
         return type(inputs)([inputs[0], axes])
+    if op == "LayerNormalization":
+        return with_spread_scales(builder, inputs, attributes)
     if op == "Slice" and len(inputs) > 2:
         return type(inputs)(_counted_from_the_start(builder, inputs))
     return inputs

@@ -6,6 +6,7 @@ In: a model, or the name of an op. Out: :class:`EqsatError` for a node that is n
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Final
@@ -36,7 +37,27 @@ def _definitions(op: str, opset: int) -> tuple[Any, Any]:
     return (defs.get_schema(op, opset) if defs.has(op, opset) else newest), newest
 
 
+_TERM: Final = r"[A-Za-z ]*(\.\.\.[A-Za-z ]*)?"
+_EQUATION: Final = re.compile(rf"{_TERM}(,{_TERM})*(->{_TERM})?")
+
+
+def _check_equation(node: Any) -> None:
+    """:class:`EqsatError` for an ``Einsum`` of anything but letters, where ONNX's own inference never ends; and for one
+    whose result has an axis twice."""
+    for attribute in node.attribute:
+        if attribute.name != "equation":
+            continue
+        said = attribute.s.decode()
+        if not _EQUATION.fullmatch(said):
+            raise EqsatError(f"{of_node(node)} with equation={said} is not done: only letters may stand in it")
+        made = re.sub("[ .]", "", said.partition("->")[2])
+        if len(set(made)) < len(made):
+            raise EqsatError(f"{of_node(node)} with equation={said} is not done: its result has an axis twice")
+
+
 def _check_node(node: Any, own: Any, newest: Any) -> None:
+    if own.name == "Einsum":
+        _check_equation(node)
     names = own.attributes.keys() | newest.attributes.keys()
     given = {str(attribute.name) for attribute in node.attribute}
     for name in (str(attribute.name) for attribute in node.attribute):

@@ -45,6 +45,7 @@ from eqsat_layout.readers.onnx.graphs import (
     said_names,
 )
 from eqsat_layout.readers.onnx.known_sizes import KnownSizes, as_operands, as_result
+from eqsat_layout.readers.onnx.reductions import of_each
 from eqsat_layout.readers.onnx.suppression import non_max_suppression
 from eqsat_layout.readers.onnx.types import check_types
 from eqsat_layout.readers.onnx.versions import with_operands
@@ -156,6 +157,8 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
     def _made_here(self, op_name: str, inputs: Any, attrs: Any, opset: int) -> Any:
         """The result of a node that TVM's frontend does not take; None for others."""
         if (made := of_sizes.converted(self.bb, op_name, inputs, attrs)) is not None:
+            return self.bb.normalize(made)
+        if (made := of_each(op_name, inputs, attrs)) is not None:
             return self.bb.normalize(made)
         if op_name == "NonMaxSuppression":
             return non_max_suppression(self.bb, inputs, attrs)

@@ -22,6 +22,8 @@ from eqsat_layout.readers.layers.scattering import scattered
 from eqsat_layout.readers.onnx.element_moves import cache_updated, image_of_windows
 from eqsat_layout.readers.onnx.one_hots import hardmax, one_hot
 from eqsat_layout.readers.onnx.pools import pooled_norms, pooled_with_places
+from eqsat_layout.readers.onnx.quantized import quantised_dynamically
+from eqsat_layout.readers.onnx.reductions import log_sum_exp
 
 
 def converted(builder: relax.BlockBuilder, kind: str, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
@@ -195,7 +197,17 @@ def _summed(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any]
     return builder.emit_te(topi.einsum, equation, *operands, primfunc_name_hint="einsum")
 
 
+def _above(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any]) -> Any:
+    """``ThresholdedRelu``: nothing is multiplied by 0, as infinities and NaN would be NaN then."""
+    data, dtype = inputs[0], str(inputs[0].ty.dtype)
+    is_above = builder.emit(relax.op.greater(data, relax.const(float(attributes["alpha"]), dtype)))
+    return builder.emit(relax.op.where(is_above, data, relax.const(0, dtype)))
+
+
 _MAKERS: Final[dict[str, Callable[..., Any]]] = {
+    "ThresholdedRelu": _above,
+    "DynamicQuantizeLinear": lambda builder, inputs, _: quantised_dynamically(builder, inputs[0]),
+    "ReduceLogSumExp": log_sum_exp,
     "CumProd": _products,
     "BitCast": _same_bits,
     "ReverseSequence": _turned,

@@ -74,6 +74,19 @@ def in_blocks(builder: relax.BlockBuilder, kind: str, inputs: Any, attributes: d
     return builder.emit(relax.op.astype(made, str(scale.ty.dtype)))
 
 
+def quantised_dynamically(builder: relax.BlockBuilder, x: Any) -> Any:
+    """``DynamicQuantizeLinear``: bytes between the extremes and 0, the scale, the zero point. The scale of zeros alone
+    is 1, as in ONNX Runtime; it would be 0 else, and every byte that of NaN."""
+    emit, op, dtype = builder.emit, relax.op, str(x.ty.dtype)
+    least, most = (relax.const(end, dtype) for end in _RANGES["uint8"])
+    low, high = emit(op.minimum(least, emit(op.min(x)))), emit(op.maximum(least, emit(op.max(x))))
+    step = emit(op.divide(emit(op.subtract(high, low)), most))
+    scale = emit(op.where(emit(op.equal(step, least)), relax.const(1, dtype), step))
+    start = emit(op.subtract(least, emit(op.divide(low, scale))))
+    zero = emit(op.astype(emit(op.round(emit(op.clip(start, *_RANGES["uint8"])))), "uint8"))
+    return relax.Tuple([emit(op.quantize(x, scale, zero, axis=0, out_dtype="uint8")), scale, zero])
+
+
 class _Ops:
     def __init__(self, builder: relax.BlockBuilder) -> None:
         self._builder = builder

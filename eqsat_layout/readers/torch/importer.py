@@ -15,7 +15,18 @@ from tvm import ir, relax
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import said_by
 from eqsat_layout.readers.layers.dtypes import as_dtype
-from eqsat_layout.readers.torch import experts, functions, missing_ops, ordered, recurrent, special, tables, vision
+from eqsat_layout.readers.torch import (
+    arithmetic,
+    experts,
+    functions,
+    missing_ops,
+    ordered,
+    recurrent,
+    special,
+    tables,
+    vision,
+)
+from eqsat_layout.readers.torch.arithmetic import differs
 from eqsat_layout.readers.torch.derived_sizes import with_numbers, with_own_symbols
 from eqsat_layout.readers.torch.extents import (
     extent_of,
@@ -29,7 +40,7 @@ from eqsat_layout.readers.torch.extents import (
 from eqsat_layout.readers.torch.missing_ops import SHIFTS, of_size
 from eqsat_layout.readers.torch.nodes import TorchNodeError, args_seen, ignored, watched
 from eqsat_layout.readers.torch.places import Places
-from eqsat_layout.readers.torch.resizes import by_scale, nearest
+from eqsat_layout.readers.torch.resizes import by_scale, bytes_resized, nearest
 from eqsat_layout.readers.torch.size_names import with_names_of_sizes
 from eqsat_layout.readers.torch.types import check_types, common_type, dtype_name
 
@@ -234,7 +245,7 @@ class _Mended(_Base):  # type: ignore[misc]
         data, axes, keepdims = given + [None, False][len(given) - 1 :]
         dtype = str(data.ty.dtype)
         if dtype != "bool":
-            data = b.emit(relax.op.not_equal(data, relax.const(0, dtype)))
+            data = differs(b, data, relax.const(0, dtype))
         made = b.emit(relax.op.max(_of_type(b, data, "int8"), axes, bool(keepdims)))
         return _of_type(b, _of_type(b, made, "bool"), dtype_name(node.meta["val"].dtype))
 
@@ -268,15 +279,13 @@ class _Mended(_Base):  # type: ignore[misc]
                 data = self.block_builder.emit(op(data, _of_type(self.block_builder, bound, dtype)))
         return data
 
-    def _div(self, node: Any) -> Any:
-        """Rounded divisions by a number, which is of the type of what it divides."""
-        data, number = self.env.get(node.args[0]), node.args[1]
-        dtype = str(data.ty.dtype) if isinstance(data, relax.Expr) else ""
-        is_float = dtype.startswith(("float", "bfloat"))
-        if not isinstance(number, int | float if is_float else int) or not dtype:
-            return super()._div(node)
-        args = (data, relax.const(number, dtype), *node.args[2:])
-        return super()._div(SimpleNamespace(args=args, kwargs=node.kwargs))
+    def _pow(self, node: Any) -> Any:
+        """Roots are such, as in torch: of -inf NaN, of -0 -0."""
+        data, exponent = self.retrieve_args(node)
+        root = _ROOTS.get(exponent) if isinstance(exponent, float) and _is_tensor(data) else None
+        if root is None or not str(data.ty.dtype).startswith(("float", "bfloat")):
+            return super()._pow(node)
+        return self.block_builder.emit(root(data))
 
     def _grid_sampler_2d(self, node: Any) -> Any:
         """Places lie along the last axis; TVM takes them along the second, and gives float32 whatever the type is."""
@@ -295,12 +304,14 @@ class _Mended(_Base):  # type: ignore[misc]
 
     def _upsample_impl(self, x: Any, size: Any, scale_factor: Any, method: str, align_corners: bool) -> Any:
         resize, size = super()._upsample_impl, self._retrieve_args(size)  # TVM leaves sizes as torch's nodes
+        if str(x.ty.dtype) == "uint8" and method == "linear":
+            return bytes_resized(self.block_builder, x, size, scale_factor, align_corners)
         if size or align_corners:
             return resize(x, size, scale_factor, method, align_corners)
         return by_scale(self.block_builder, x, scale_factor, lambda *one: resize(one[0], None, one[1], method, False))
 
 
-_ROOMS: Final = (missing_ops, functions, special, ordered, tables, vision, recurrent, experts)
+_ROOMS: Final = (missing_ops, arithmetic, functions, special, ordered, tables, vision, recurrent, experts)
 """What ops are made in, by their names."""
 
 _OF_ONE_TYPE: Final = frozenset(
@@ -323,6 +334,9 @@ _OF_ONE_TYPE: Final = frozenset(
     + list(SHIFTS)
 )
 """Ops whose operands are brought to one type before."""
+
+_ROOTS: Final = {0.5: relax.op.sqrt, -0.5: relax.op.rsqrt}
+"""By their exponents."""
 
 _OF_BOOLEANS: Final = {"add": relax.op.logical_or, "mul": relax.op.logical_and}
 """What arithmetic is of booleans."""

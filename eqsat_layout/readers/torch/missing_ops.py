@@ -15,7 +15,7 @@ from tvm import ir, relax, tirx
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.readers.layers.extremes import extreme
 from eqsat_layout.readers.layers.padding import CONSTANT, padded
-from eqsat_layout.readers.layers.resampling import Filter, resampled
+from eqsat_layout.readers.layers.resampling import Filter, in_steps, resampled
 from eqsat_layout.readers.layers.scattering import scattered
 from eqsat_layout.readers.layers.window_maxima import Windows, window_count, window_maxima
 from eqsat_layout.readers.torch.types import dtype_name
@@ -95,22 +95,25 @@ _REDUCTIONS: Final = {"sum": "add", "mean": "add", "prod": "mul", "amax": "max",
 def _scatter_reduce(
     b: relax.BlockBuilder, data: Any, dim: int, index: Any, source: Any, reduce: str, include_self: bool = True
 ) -> Any:
-    """``include_self=False``: an element that gets others is none of them itself."""
+    """``include_self=False``: an element that gets others is none of them. Means of integers are rounded down."""
     dtype, op = str(data.ty.dtype), relax.op
-    if reduce not in _REDUCTIONS or (reduce == "mean" and not dtype.startswith(("float", "bfloat"))):
+    if reduce not in _REDUCTIONS:
         raise EqsatError(f"scatter_reduce with reduce={reduce} of {dtype} is not done")
     if reduce != "mean" and include_self:
         return _scatter(_REDUCTIONS[reduce])(b, data, dim, index, source)
-    ones = b.emit(op.ones_like(_cut(b, source, index)))
-    counts = _scatter("add")(b, b.emit(op.zeros_like(data)), dim, index, ones)
-    gets = b.emit(op.greater(counts, relax.const(0, dtype)))
+    none = b.emit(op.zeros(data.ty.shape, "int32"))  # bytes count no more than 127
+    ones = b.emit(op.ones(_cut(b, source, index).ty.shape, "int32"))
+    counts = _scatter("add")(b, none, dim, index, ones)
     if not include_self:
+        gets = b.emit(op.greater(counts, relax.const(0, "int32")))
         data = b.emit(op.where(gets, _neutral(reduce, dtype), data))
     made = _scatter(_REDUCTIONS[reduce])(b, data, dim, index, source)
     if reduce != "mean":
         return made
-    own = counts if not include_self else b.emit(op.add(counts, relax.const(1, dtype)))
-    return b.emit(op.divide(made, b.emit(op.maximum(own, relax.const(1, dtype)))))
+    least = relax.const(1, "int32")
+    own = b.emit(op.maximum(counts, least) if not include_self else op.add(counts, least))
+    divide = op.divide if dtype.startswith(("float", "bfloat")) else op.floor_divide
+    return b.emit(divide(made, b.emit(op.astype(own, dtype))))
 
 
 def _index_reduce(
@@ -306,7 +309,8 @@ def _smoothed(kind: str) -> Maker:
                 raise EqsatError("a resize with antialias of unknown size is not done")
             step = 1 / scale if scale else int(extent) / length
             places = (np.arange(length) + 0.5) * step - 0.5
-            rows[at + 2] = Filter(kind).weights(places, int(extent), min(1.0, 1 / step))
+            made = Filter(kind).weights(places, int(extent), min(1.0, 1 / step))
+            rows[at + 2] = in_steps(made) if str(data.ty.dtype) == "uint8" else made
         return resampled(b, data, rows)
 
     return make

@@ -11,6 +11,7 @@ import numpy as np
 from tvm import relax, tirx
 
 from eqsat_layout.errors import EqsatError
+from eqsat_layout.readers.layers.resampling import Filter, in_steps, resampled
 from eqsat_layout.readers.layers.resizing import cropped, extended
 
 
@@ -32,6 +33,25 @@ def nearest(builder: relax.BlockBuilder, data: Any, size: Any, scales: Any) -> A
     for axis, one in enumerate(map(_places, *zip(*given, strict=True))):
         data = builder.emit(relax.op.take(data, relax.const(one, "int64"), axis + 2))
     return data
+
+
+def bytes_resized(builder: relax.BlockBuilder, data: Any, size: Any, scale: Any, corners: bool) -> Any:
+    """Linear, in whole numbers along one axis and then along the other one, rounded to bytes each time: TVM drops
+    fractions."""
+    extents, rows = list(data.ty.shape)[2:], {}
+    scales = scale if isinstance(scale, list | tuple) else [None if size else scale] * len(extents)
+    for at, (extent, by) in enumerate(zip(extents, scales, strict=True)):
+        if not isinstance(extent, tirx.IntImm) or (size and not isinstance(size[at], int)):
+            raise EqsatError("a resize of bytes of unknown size is not done")
+        count = size[at] if size else int(int(extent) * by)
+        steps = np.arange(count)
+        if corners:
+            places = steps * ((int(extent) - 1) / max(count - 1, 1))
+        else:
+            places = (steps + 0.5) * (1 / by if by else int(extent) / count) - 0.5
+        weights = Filter("linear", excludes=False).weights(places.clip(0, int(extent) - 1), int(extent), 1.0)
+        rows[at + 2] = in_steps(weights)
+    return resampled(builder, data, rows)
 
 
 def _places(extent: Any, size: Any, scale: Any) -> np.ndarray[Any, Any]:

@@ -14,6 +14,7 @@ from tvm import relax, tirx
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.readers.layers.dtypes import as_dtype
 from eqsat_layout.readers.layers.extremes import extreme
+from eqsat_layout.readers.torch.missing_ops import of_size
 from eqsat_layout.readers.torch.types import dtype_name
 
 _SUM, _MEAN, _MAX = range(3)
@@ -79,17 +80,36 @@ def searchsorted(
     side: str | None = None,
     sorter: Any = None,
 ) -> Any:
-    """``searchsorted``: how many elements of a row are below each value, or not above it."""
-    if sorter is not None:
-        raise EqsatError("searchsorted with a sorter is not done")
+    """``searchsorted``: how many elements of a row are below each value, or not above it; a NaN is above all."""
     op = relax.op
     is_right = right or side == "right"
+    if sorter is not None:
+        sorted_rows = b.emit(op.gather_elements(sorted_rows, b.emit(op.astype(sorter, "int64")), -1))
     if len(sorted_rows.ty.shape) == 1:
-        return b.emit(op.bucketize(values, sorted_rows, out_int32, is_right))
+        return bucketized(b, values, sorted_rows, out_int32, is_right)
     row = b.emit(op.expand_dims(sorted_rows, -2))
     each = b.emit(op.expand_dims(values, -1))
-    is_before = b.emit((op.less_equal if is_right else op.less)(row, each))
+    is_behind = b.emit((op.greater if is_right else op.greater_equal)(row, each))
+    is_before = b.emit(op.logical_not(is_behind))
     return b.emit(op.sum(b.emit(op.astype(is_before, "int32" if out_int32 else "int64")), [-1]))
+
+
+def bucketized(
+    b: relax.BlockBuilder, values: Any, boundaries: Any, out_int32: bool = False, right: bool = False
+) -> Any:
+    """``bucketize``; TVM's search finds no place for NaN, and says 0."""
+    op = relax.op
+    made = b.emit(op.bucketize(values, boundaries, out_int32, right))
+    if not str(values.ty.dtype).startswith(("float", "bfloat")):
+        return made
+    count = _of_type(b, boundaries.ty.shape.values[0], str(made.ty.dtype))
+    return b.emit(op.where(b.emit(op.isnan(values)), count, made))
+
+
+def _of_type(b: relax.BlockBuilder, extent: Any, dtype: str) -> Any:
+    if isinstance(extent, tirx.IntImm):
+        return relax.const(int(extent), dtype)
+    return as_dtype(b, of_size(b, extent), dtype)
 
 
 def adaptive_max_pool(b: relax.BlockBuilder, data: Any, size: Sequence[int]) -> Any:
@@ -172,6 +192,7 @@ MAKERS: Final[dict[str, Callable[..., Any]]] = {
     "_embedding_bag_forward_only.default": embedding_bags,
     "_embedding_bag.default": embedding_bags,
     "searchsorted.Tensor": searchsorted,
+    "bucketize.Tensor": bucketized,
     "adaptive_max_pool2d.default": adaptive_max_pool,
     "_trilinear.default": product_of_three,
     "prod.dim_int": product_along,

@@ -237,6 +237,29 @@ def test_a_text_that_is_none(tmp_path: Path, odd: str, says: str | None) -> None
         read_module(tmp_path / "m.onnx")
 
 
+@pytest.mark.parametrize(
+    ("op", "operands", "attribute"), [("Conv", ["x", "x"], "auto_pad"), ("Pad", ["x", "p"], "mode")]
+)
+def test_a_text_of_an_attribute_that_is_none_is_written_out(op: str, operands: list[str], attribute: str) -> None:
+    """Said "'ascii' codec can't decode byte 0xff", and nothing of the attribute."""
+    one = helper.make_node(op, operands, ["y"], **{attribute: b"\xff\xfe"})
+    pads = onnx.numpy_helper.from_array(np.zeros(8, "int64"), "p")
+    graph = helper.make_graph([one], "g", [value("x", FLOAT, [1, 2, 3, 3])], [value("y", FLOAT, None)], [pads])
+    with pytest.raises(EqsatError, match=rf"{op}.*\\xff\\xfe"):
+        from_proto(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9))
+
+
+@pytest.mark.parametrize(
+    "equation", ["i1j->ij", "i.j->ij", "..ij->ij", "i...j...->ij", "i;j->ij", "ij->j->i", "ij->ijj", b"\xff\xfe"]
+)
+def test_an_equation_of_anything_but_letters_is_refused(equation: Any) -> None:
+    """ONNX's own inference never ended, and no interrupt came through."""
+    one = helper.make_node("Einsum", ["x"], ["y"], equation=equation, name="sum")
+    graph = helper.make_graph([one], "g", [value("x", FLOAT, [3, 3])], [value("y", FLOAT, None)])
+    with pytest.raises(EqsatError, match=r"node 'sum' \(Einsum\) with equation=.* is not done"):
+        from_proto(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9))
+
+
 def test_a_refused_op_whose_definition_is_of_a_later_version_is_named(tmp_path: Path) -> None:
     """Relu has one since 18: "maximum recursion depth exceeded"."""
     graph = helper.make_graph([node("Relu", ["x"])], "g", [value("x", FLOAT, [10**12])], [value("y", FLOAT, None)])

@@ -205,6 +205,21 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], int, dict[str, Any]]
         1,
         {},
     ),
+    "sums of powers of infinities": (
+        "ReduceLogSumExp", {"a": np.float32([[np.inf, 1], [1000, 999]])}, {"b": [1]}, 1, {},
+    ),
+    "lengths of single elements": (
+        "ReduceL2", {"a": IMAGE}, {"b": np.zeros(0, "int64")}, 1, {"noop_with_empty_axes": 1},
+    ),
+    "what is above a threshold, infinities too": (
+        "ThresholdedRelu", {"a": np.float32([-np.inf, np.nan, 3, 0.1])}, {}, 1, {"alpha": 0.3},
+    ),
+    "a norm with scales along one of its axes": (
+        "LayerNormalization", {"a": IMAGE[..., :5]}, {"b": IMAGE[0, 0, 0, :5], "c": IMAGE[0, 0, :, :1]}, 1, {"axis": 2},
+    ),
+    "a norm of float64": (
+        "LayerNormalization", {"a": IMAGE.astype("float64")}, {"b": IMAGE[0, 0, 0].astype("float64")}, 1, {},
+    ),
     "parts, one of no elements": ("Split", {"a": IMAGE}, {"b": np.array([2, 0, 3])}, 3, {"axis": 2}),
     "a part along two axes of four": (
         "Resize",
@@ -225,6 +240,18 @@ def test_ops_give_the_numbers_of_onnx(name: str) -> None:
     for one, other in zip(got, wanted, strict=True):
         assert (one.dtype, one.shape) == (other.dtype, other.shape)
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_bytes_of_zeros_alone_are_their_zero_point() -> None:
+    """Each was 255: the scale was 0. ONNX Runtime's is 1."""
+    zeros = np.zeros((2, 3), "float32")
+    model = session("DynamicQuantizeLinear", {"a": zeros}, {}, 3)
+    model.opset_import[0].version = 11
+    runtime = pytest.importorskip("onnxruntime").InferenceSession(model.SerializeToString())
+    ours = eqsat_layout.Session(model)
+    for feed in (zeros, zeros - 1.5, IMAGE[0, 0, :2, :3]):
+        for got, wanted in zip(ours.run(None, {"a": feed}), runtime.run(None, {"a": feed}), strict=True):
+            np.testing.assert_array_equal(got, wanted)
 
 
 def _wanted(name: str, model: Any, feed: dict[str, Any]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +23,7 @@ X, ROWS, IMAGE = torch.randn(5, 6), torch.randn(4, 6), torch.randn(2, 3, 6, 6)
 WHOLE = torch.randint(-10, 10, (8,))
 AT, TO = torch.tensor([3, 0, 1]), torch.tensor([1, 1, 2])
 PLACES = torch.randint(0, 6, (5, 3))
+MANY = torch.zeros((300, 3), dtype=torch.int64)
 
 
 def _put(x: Any, i: Any, j: Any) -> Any:
@@ -126,6 +128,55 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
             x.index_add(0, i[0] % 5, y[:3] @ y.T @ x),
         ),
         (X, PLACES, torch.randn(5, 3)),
+    ),
+    "means of integers where they fall": (
+        lambda x, i: (
+            *(x.scatter_reduce(1, i, x[:, :3] + 1, "mean", include_self=own) for own in (True, False)),
+            x.index_reduce(0, i[0] % 5, x[:3], "mean"),
+x.to(torch.int8).scatter_reduce(0, MANY, torch.ones_like(MANY).to(torch.int8), "amax", include_self=False),
+        ),
+        (torch.arange(-13, 17).reshape(5, 6) * 7, PLACES),
+    ),
+    "roots of infinities": (
+        lambda x: (x**0.5, 1 / x**0.5, x**-0.5),
+        (torch.tensor([-math.inf, -0.0, 0.0, 4.0, math.inf]),),
+    ),
+    "numbers that are none": (
+        lambda x: (
+            x != x,
+            x != x.T,
+            x != 1,
+            x.nanmean(1),
+            x.any(1),
+            torch.logical_xor(x, x.T),
+            torch.bucketize(x, x[2].sort()[0]),
+            torch.searchsorted(x[1:].sort(1)[0], x[:2], right=True),
+        ),
+        (torch.tensor([[math.nan, 0.0, -0.0], [0.0, 0.5, 7.0], [1.0, math.inf, 2.0]]),),
+    ),
+    "bounds in the wrong order": (
+        lambda x, i: (x.clamp(0.5, -0.5), x.clamp(x.flip(0), x * 0.1), i.clamp(min=0), i.clamp(3, -3)),
+        (X[:4], WHOLE),
+    ),
+    "quotients that are rounded down": (
+        lambda x, y: (x // y, torch.div(x, y, rounding_mode="floor"), torch.remainder(x, y), x % 0.3, x // 0.1),
+        (
+            torch.tensor([1.0, -1.0, 1.0, 5.3, 0.0, 7.0, 2.0, -2.0, 3.0]),
+            torch.tensor([0.1, 0.1, -0.1, 0.1, 0.1, -7.0, math.inf, math.inf, 0.0]),
+        ),
+    ),
+    "places in rows that are sorted by others": (
+        lambda x, y: torch.searchsorted(x, y, sorter=x.argsort(1)),
+        (X[:4], ROWS),
+    ),
+    "negative bytes": (lambda x: -x, (torch.tensor([0, 1, 200, 255], dtype=torch.uint8),)),
+    "bytes resized": (
+        lambda x: (
+            F.interpolate(x, size=(3, 11), mode="bilinear", antialias=True),
+            F.interpolate(x, scale_factor=(1.5, 0.7), mode="bilinear"),
+            F.interpolate(x, size=(9, 4), mode="bilinear", align_corners=True),
+        ),
+        ((IMAGE[:1] * 40 + 100).to(torch.uint8),),
     ),
     "the largest, none of them, in any order, and of numbers": (
         lambda x: (

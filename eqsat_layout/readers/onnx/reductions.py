@@ -1,0 +1,71 @@
+"""Reductions of ONNX where TVM's converters take infinities, no axes, or scales of fewer axes for something else.
+
+In: a builder, a node's operands and attributes. Out: its result, in Relax, or its operands as the converter takes them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from tvm import ir, relax
+
+from eqsat_layout.errors import EqsatError
+from eqsat_layout.readers.layers.extremes import extreme
+
+
+def log_sum_exp(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any]) -> Any:
+    """``ReduceLogSumExp``; of infinities no difference is taken."""
+    data, emit, op = inputs[0], builder.emit, relax.op
+    axes = _axes("ReduceLogSumExp", inputs, attributes)
+    if not axes and attributes.get("noop_with_empty_axes"):
+        return data
+    dtype = str(data.ty.dtype)
+    if not dtype.startswith(("float", "bfloat")):
+        raise EqsatError(f"ReduceLogSumExp of {dtype} is not done")
+    most = extreme(builder, data, axes or None, keeps=True, is_max=True)
+    most = emit(op.where(emit(op.isinf(most)), relax.const(0, dtype), most))
+    total = emit(op.sum(emit(op.exp(emit(op.subtract(data, most)))), axes or None, True))
+    made = emit(op.add(emit(op.log(total)), most))
+    return made if attributes.get("keepdims", 1) else emit(op.squeeze(made, axes or None))
+
+
+_OF_EACH: Final = {
+    "ReduceL1": relax.op.abs,
+    "ReduceL2": relax.op.abs,
+    "ReduceLogSum": relax.op.log,
+    "ReduceSumSquare": lambda x: relax.op.multiply(x, x),
+}
+"""What reductions make of one element."""
+
+
+def of_each(op: str, inputs: Any, attributes: dict[str, Any]) -> Any:
+    """What a reduction over no axes gives; None where it is over some, or nothing happens to single elements."""
+    if op not in _OF_EACH or not attributes.get("noop_with_empty_axes") or _axes(op, inputs, attributes):
+        return None
+    return _OF_EACH[op](inputs[0])
+
+
+def _axes(op: str, inputs: Any, attributes: dict[str, Any]) -> list[int]:
+    given = [*inputs, None][1]
+    if given is not None and not isinstance(given, ir.GenericConst):
+        raise EqsatError(f"{op} along axes that are known at run time only is not done")
+    return list(attributes.get("axes", ()) if given is None else given.value.numpy().tolist())
+
+
+def with_spread_scales(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any]) -> Any:
+    """The operands of a ``LayerNormalization``, of which scale and bias have all axes that it goes over: those of fewer
+    are spread along the others."""
+    data, *scales = inputs
+    axis, extents = int(attributes.get("axis", -1)), list(data.ty.shape.values)
+    normal = extents[axis % len(extents) :]
+    return type(inputs)([data, *(one and _spread(builder, one, normal) for one in scales)])
+
+
+def _spread(builder: relax.BlockBuilder, scale: Any, extents: list[Any]) -> Any:
+    own = list(scale.ty.shape.values)
+    if list(map(str, own)) == list(map(str, extents)):
+        return scale
+    more = len(own) - len(extents)
+    if more > 0 and all(str(one) == "1" for one in own[:more]):
+        scale = builder.emit(relax.op.reshape(scale, own[more:]))
+    return builder.emit(relax.op.broadcast_to(scale, extents))
