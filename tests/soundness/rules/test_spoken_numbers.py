@@ -16,7 +16,7 @@ RULE = """(rule ((= y (Op k (Arg x (Arg c (End))))) (is k "relax.equal") (filled
 
 
 def test_numbers_of_a_rule_are_elements_in_one_world(tmp_path: Path) -> None:
-    """No tensor held 1000, so "what is cast is never 1000" was called sound. Of 2 there are enough; 77 is no element."""
+    """No tensor held 1000: "no cast gives 1000" was called sound. Of 2 there are enough; 77 is no element."""
     path = tmp_path / "mine.egg"
     path.write_text(RULE, encoding="utf-8")
     (rule,) = [rule for rule in read_rule_base([*rule_files(), path]).rules if rule.file == str(path)]
