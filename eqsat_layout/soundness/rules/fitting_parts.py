@@ -39,7 +39,7 @@ class FittingParts:
     def __init__(self, parts: Sequence[Part], make_view: MakeView, rng: random.Random):
         self._parts, self._make_view, self._rng = parts, make_view, rng
         self._called: dict[str, list[Part]] = {}
-        self._drawn: dict[tuple[Shape, Shape], list[Part]] = {}
+        self._drawn: dict[tuple[Shape, Shape], list[IndexMap]] = {}
 
     def has(self, text: str) -> bool:
         """Whether some of them are called so."""
@@ -63,8 +63,9 @@ class FittingParts:
             and (result is None or tuple(part.result_shape) == result.shape)
         ]
         if given is not None and result is not None and fitting and all(map(_is_idle, fitting)):
-            shape, made = (tuple(int(e) for e in ty.shape) for ty in (given, result))
-            fitting += [part for part in self._views_between(shape, made) if _is_called(part, text)]
+            fitting += [
+                view for view in self._views_between(_extents(given), _extents(result)) if _is_called(view, text)
+            ]
         zeros = [part for part in fitting if isinstance(part, Border) and part.fill == 0]
         if zeros and self._rng.random() < _OF_ZEROS:  # more ops keep them than any other border
             return self._rng.choice(zeros)
@@ -73,7 +74,7 @@ class FittingParts:
         if not called or (given is None and result is None):
             raise MisfitError
         kind = _kind_of(called[0])
-        shape = None if given is None else tuple(int(e) for e in given.shape)
+        shape = None if given is None else _extents(given)
         if kind != "view" and not shape:
             raise MisfitError  # a number alone has no border
         for _ in range(TRIES):
@@ -85,7 +86,7 @@ class FittingParts:
                 return part
         raise MisfitError
 
-    def _views_between(self, shape: Shape, made: Shape) -> list[Part]:
+    def _views_between(self, shape: Shape, made: Shape) -> list[IndexMap]:
         """A few new views that make a shape of a shape, but for those that leave all in its place: of these alone it is
         true that they commute."""
         if (shape, made) not in self._drawn:
@@ -140,6 +141,10 @@ def taken(part: Part) -> Shape:
     """The shape that it takes."""
     shape = part.wide_shape if isinstance(part, Border) and part.fill is None else part.shape
     return tuple(int(e) for e in shape)
+
+
+def _extents(ty: TensorType) -> Shape:
+    return tuple(int(e) for e in ty.shape)
 
 
 def _is_idle(part: Part) -> bool:
