@@ -7,6 +7,7 @@ read so is kept as :class:`Unread`, with the reason.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
@@ -20,6 +21,7 @@ from eqsat_layout.egraph.rules import Command, RuleSource, read_all, read_file
 from eqsat_layout.errors import RuleError
 
 _MEANING = ";= "
+_ANYTHING = "_"
 _DEEPEST = 50
 """Parentheses in each other in a meaning."""
 _CLAIM_NOTHING = ("live", "row-ref", "row-list")
@@ -167,7 +169,7 @@ def _read(command: Command, base: RuleBase) -> None:
     rules = rules_of(command)
     reader = _READERS.get(str(head))
     if rules:
-        base.rules += [_without_globals(rule, base.globals) for rule in rules]
+        base.rules += [_with_names(_without_globals(rule, base.globals)) for rule in rules]
     elif head == "let":
         base.globals[str(parts[0])] = substitute(parts[1], base.globals)
     elif reader is not None:
@@ -183,6 +185,21 @@ def _without_globals(rule: Rule, known: Mapping[str, Expr]) -> Rule:
     body, actions = (tuple(substitute(one, known) for one in forms) for forms in (rule.body, rule.actions))
     subsumed = None if rule.subsumed is None else substitute(rule.subsumed, known)
     return replace(rule, body=body, actions=actions, subsumed=subsumed) if known else rule
+
+
+def _with_names(rule: Rule) -> Rule:
+    """The rule with a name of its own for each ``_``, which stands for something else at every place."""
+    if _ANYTHING not in variables(rule.body):
+        return rule
+    known = variables((rule.body, rule.actions))
+    fresh = (name for number in itertools.count() if (name := f"_any{number}") not in known)
+
+    def named(expr: Expr) -> Expr:
+        if isinstance(expr, str):
+            return next(fresh) if expr == _ANYTHING else expr
+        return tuple(named(part) for part in expr)
+
+    return replace(rule, body=tuple(named(fact) for fact in rule.body))
 
 
 def _relation(parts: Sequence[Expr], base: RuleBase) -> None:
