@@ -24,3 +24,17 @@ def test_a_global_name_is_no_variable_of_a_rule(tmp_path: Path) -> None:
     assert '(is k "relax.abs")' in map(show, first.body)
     assert '(is k (+ "relax.abs" ""))' in map(show, second.body)
     assert not base.unread
+
+
+def test_each_underscore_is_something_else(tmp_path: Path) -> None:
+    """The prover took all of them for one: "the maximum with anything is the maximum with anything" was `proved`."""
+    path = tmp_path / "mine.egg"
+    path.write_text(
+        """(rule ((= y (Op k (Arg x (Arg _ (End))))) (= z (Op k (Arg x (Arg _ (End))))) (is k "relax.maximum"))
+                 ((union y z)) :ruleset logical :name "whatever else")""",
+        encoding="utf-8",
+    )
+    base = read_rule_base([*rule_files(), path])
+    (rule,) = [rule for rule in base.rules if rule.file == str(path)]
+    assert {"_any0", "_any1"} <= set(base.variables(rule))
+    assert "_" not in base.variables(rule)
