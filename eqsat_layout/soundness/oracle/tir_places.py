@@ -8,12 +8,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from eqsat_layout.soundness.oracle.tir_values import Array, Code, Frame, InterpreterError, Mask, Pair, Step, meet
+from eqsat_layout.soundness.oracle.tir_values import (
+    Array,
+    Code,
+    Frame,
+    InterpreterError,
+    Mask,
+    Pair,
+    Step,
+    decided_together,
+    meet,
+)
+
+_REMEMBERED = 4096
+"""Turns of loops of which an access keeps where it is."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +45,10 @@ class AccessPlace:
     indices: tuple[Code, ...]
     flat: Array | None
     outside: Mask | None
+    turns: tuple[int, ...] | None = None
+    """The slots of loop variables that decide where it is; ``None`` if something else does."""
+    ones: dict[tuple[int, ...], int | None] = field(default_factory=dict, compare=False, repr=False)
+    """By what these were, what ``_one`` gave: a loop goes through the same numbers in every run."""
 
     @staticmethod
     def of(
@@ -47,7 +64,9 @@ class AccessPlace:
         known = [code.known for code in indices]
         at = [k for k in known if k is not None]
         if len(at) < len(known):
-            return AccessPlace(function, name, number, shape, axes, tuple(indices), None, None)
+            turns = decided_together(indices)
+            slots = None if turns is None else tuple(sorted(turns))
+            return AccessPlace(function, name, number, shape, axes, tuple(indices), None, None, slots)
         flat, inside = _flattened(at, shape)
         flat = flat.reshape((1,) * (1 + axes - flat.ndim) + flat.shape)[0]
         bad = None if inside is None else (~inside if lanes is None else ~inside & lanes)
@@ -114,6 +133,18 @@ class AccessPlace:
             return lambda buffer: np.zeros((len(buffer), *shape), buffer.dtype)
         return lambda buffer: buffer.reshape(len(buffer), -1).take(flat, axis=1)
 
+    def _one_in(self, frame: Frame, taken: Mask | None) -> int | None:
+        """The same where the turns of loops decide it; worked out once for each."""
+        if self.turns is None:
+            return None
+        at = tuple([frame.scope[slot][0].item() for slot in self.turns])
+        if at not in self.ones:
+            one = self._one([code.run(frame, taken) for code in self.indices])
+            if len(self.ones) >= _REMEMBERED:
+                return one
+            self.ones[at] = one
+        return self.ones[at]
+
     def _one(self, indices: Sequence[Pair]) -> int | None:
         """The number of the element if it is the same one in all lanes and worlds, as step after step of a running sum,
         and there is such an element."""
@@ -138,9 +169,11 @@ class AccessPlace:
         return flat + (np.arange(frame.worlds) * self.size).reshape((-1,) + (1,) * self.axes), defined
 
     def _load_anywhere(self, frame: Frame, taken: Mask | None) -> Pair:
-        indices = [code.run(frame, taken) for code in self.indices]
         buffer, mask = frame.values[self.number], frame.masks[self.number]
-        one = self._one(indices)
+        one = self._one_in(frame, taken)
+        if one is None:
+            indices = [code.run(frame, taken) for code in self.indices]
+            one = self._one(indices)
         if one is not None:
             return self._cell(buffer, one), None if mask is None else self._cell(mask, one)
         flat, defined = self._resolve(frame, indices, taken, "reads")
@@ -156,8 +189,11 @@ class AccessPlace:
     def _scatter(self, frame: Frame, pair: Pair, taken: Mask | None, grid: tuple[int, ...]) -> None:
         values, defined = pair
         whole = (frame.worlds, *grid)
-        indices = [code.run(frame, taken) for code in self.indices]
-        one = self._one(indices) if taken is None and math.prod(grid) == 1 else None
+        is_one = taken is None and math.prod(grid) == 1
+        one = self._one_in(frame, taken) if is_one else None
+        if one is None:
+            indices = [code.run(frame, taken) for code in self.indices]
+            one = self._one(indices) if is_one else None
         if one is not None:
             worlds = slice(one, None, self.size)
             frame.values[self.number].reshape(-1)[worlds] = values.reshape(-1)

@@ -26,10 +26,14 @@ class Slots:
 
     count: int = 0
 
-    def reader(self) -> tuple[int, Code]:
-        """A new slot, and the code that reads it."""
+    def reader(self, turns: frozenset[int] | None = None) -> tuple[int, Code]:
+        """A new slot, and the code that reads it; ``turns``: the loop variables that what is in it is worked out of."""
         slot, self.count = self.count, self.count + 1
-        return slot, Code(lambda frame, taken: frame.scope[slot])
+        return slot, Code(lambda frame, taken: frame.scope[slot], turns=turns)
+
+    def turn(self) -> tuple[int, Code]:
+        """The same for a loop variable, of one element."""
+        return self.reader(frozenset((self.count,)))
 
 
 NestCompiler = Callable[["Statements", Any], Step | None]
@@ -106,7 +110,7 @@ class Statements:
         if code.known is not None:
             self.expressions.scope[var] = code
             return sequence([])
-        slot, self.expressions.scope[var] = self.slots.reader()
+        slot, self.expressions.scope[var] = self.slots.reader(code.turns)
         run = code.run
 
         def step(frame: Frame, taken: Mask | None) -> None:
@@ -213,7 +217,7 @@ class Statements:
         stride = 1 if loop.step is None else self.number(loop.step)
         if stride is None or stride < 1:
             raise self.function.fail(f"no words for the step of {loop.loop_var.name}")
-        slot, self.expressions.scope[loop.loop_var] = self.slots.reader()
+        slot, self.expressions.scope[loop.loop_var] = self.slots.turn()
         dtype = dtype_of(loop.loop_var)
         body = self.compile(loop.body)
         decided = start.known is None or extent.known is None

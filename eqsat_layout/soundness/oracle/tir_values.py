@@ -72,6 +72,13 @@ class Code:
     known: Array | None = None
     unsafe: bool = False
     """Whether it may read out of bounds in lanes that do not ask for it."""
+    turns: frozenset[int] | None = None
+    """The slots of loop variables that it is worked out of; ``None`` if of something else too."""
+
+    @property
+    def decided_by(self) -> frozenset[int] | None:
+        """The same; of none where its value is known."""
+        return self.turns if self.known is None else frozenset()
 
     @staticmethod
     def constant(value: Array) -> Code:
@@ -91,12 +98,20 @@ def meet(a: Mask | None, b: Mask | None) -> Mask | None:
     return a if b is None else a & b
 
 
+def decided_together(codes: Sequence[Code]) -> frozenset[int] | None:
+    """The slots of loop variables that all of them are worked out of, and of nothing else."""
+    found = [code.decided_by for code in codes]
+    known = [turns for turns in found if turns is not None]
+    return frozenset[int]().union(*known) if len(known) == len(found) else None
+
+
 def lifted(function: Callable[..., Array], codes: Sequence[Code]) -> Code:
     """``function`` of what ``codes`` give: undefined where one of them is."""
     if all(code.known is not None for code in codes):
         with np.errstate(all="ignore"):
             return Code.constant(function(*(code.known for code in codes)))
     unsafe = any(code.unsafe for code in codes)
+    turns = decided_together(codes)
     if len(codes) == 2:
         first, second = codes[0].run, codes[1].run
 
@@ -105,7 +120,7 @@ def lifted(function: Callable[..., Array], codes: Sequence[Code]) -> Code:
             y, q = second(frame, taken)
             return function(x, y), meet(p, q)
 
-        return Code(run_two, None, unsafe)
+        return Code(run_two, None, unsafe, turns)
     runs = [code.run for code in codes]
 
     def run(frame: Frame, taken: Mask | None) -> Pair:
@@ -115,7 +130,7 @@ def lifted(function: Callable[..., Array], codes: Sequence[Code]) -> Code:
             defined = meet(defined, mask)
         return function(*(values for values, _ in pairs)), defined
 
-    return Code(run, None, unsafe)
+    return Code(run, None, unsafe, turns)
 
 
 def unequal(function: Callable[..., Array], first: Code, second: Code, device_world: int, axes: int) -> Code:

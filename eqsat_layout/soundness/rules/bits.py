@@ -28,6 +28,8 @@ DEVICE_WORLD = WORLDS - 1
 _FEW = 3
 _PLACES = (2, 2, 3, 4)
 """How many places indices are drawn of."""
+_SPOKEN = 0.3
+"""How often an element of that world is one of the numbers that rules speak of."""
 _OPPOSED = 0.4
 """How often a special world that holds few numbers holds two that undo each other, or are equal and not the same."""
 
@@ -77,8 +79,10 @@ def garbage(dtype: Any) -> Any:
 class RandomElements:
     """Draws the elements of the tensors of one model."""
 
-    def __init__(self, seed: int):
-        self._rng = np.random.default_rng(seed)
+    def __init__(self, seed: int, numbers: Sequence[float] = ()):
+        """``numbers``: that are among the small ones of one world."""
+        self._rng, self._numbers = np.random.default_rng(seed), numbers
+        self._own_rng = np.random.default_rng((seed, 1))  # the rest is the same with numbers and without
         self._themes = [int(number) for number in self._rng.integers(1 << 16, size=THEMES)]
 
     def tensor(self, shape: Sequence[Any], dtype: Any = "float32") -> Array:
@@ -92,7 +96,17 @@ class RandomElements:
             share = 0.95
         special = _strewn(rng, shape, chosen, share)
         themed = [_strewn(rng, shape, _opposites(theme, dtype), 0.95) for theme in self._themes]
+        small[-1] = self._with_numbers(small[-1])
         return canonical(np.stack([*small, special, *themed, _rough(rng, shape, dtype), special]))
+
+    def _with_numbers(self, array: Array) -> Array:
+        """The tensor, with some of the numbers here and there."""
+        held = [number for number in self._numbers if holds(array.dtype, number)]
+        if not held:
+            return array
+        chosen = self._own_rng.choice(held, _FEW).astype(array.dtype)
+        strewn = self._own_rng.random(array.shape) < _SPOKEN
+        return np.asarray(np.where(strewn, self._own_rng.choice(chosen, array.shape), array))
 
     def indices(self, shape: Sequence[Any], dtype: Any) -> Array:
         """A tensor of integers that are 0 or 1, indices into most things; or up to 3, which longer axes have."""

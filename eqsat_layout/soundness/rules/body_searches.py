@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from eqsat_layout.egraph.expressions import Expr, is_variable, substitute, variables
 from eqsat_layout.egraph.rule_forms import Rule
+from eqsat_layout.soundness.rules.computed_terms import told_apart
 from eqsat_layout.soundness.rules.rule_base import RuleBase, without_meaning
 
 _BUILT = ("Op", "at", "Get", "Const", "window")
@@ -76,6 +77,7 @@ def _bodies_for(base: RuleBase, rule: Rule, fact: tuple[Expr, ...], suffix: str)
 
 def search_of(base: RuleBase, body: Sequence[Expr]) -> BodySearch:
     """The terms that a body looks for, by the meanings of its relations, as far as these are conjunctions."""
+    body = told_apart(body)
     texts = dict(_texts_in(body))
     said = [formula for fact in body for formula in _said(base, substitute(fact, texts), "", itertools.count())]
     named = [

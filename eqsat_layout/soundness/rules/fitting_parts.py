@@ -18,6 +18,8 @@ from eqsat_layout.maps import IndexMap
 KINDS = ("view", "pad", "crop")
 TRIES = 60
 """Views drawn for one that makes a shape of a shape, or is called so."""
+_NEW_VIEWS = 3
+"""New views between two shapes, where those of the vocabulary leave all in its place."""
 _OF_ZEROS = 0.4
 """How often a pad is one of zeros, where it may be any."""
 
@@ -37,6 +39,7 @@ class FittingParts:
     def __init__(self, parts: Sequence[Part], make_view: MakeView, rng: random.Random):
         self._parts, self._make_view, self._rng = parts, make_view, rng
         self._called: dict[str, list[Part]] = {}
+        self._drawn: dict[tuple[Shape, Shape], list[IndexMap]] = {}
 
     def has(self, text: str) -> bool:
         """Whether some of them are called so."""
@@ -59,6 +62,10 @@ class FittingParts:
             if (given is None or taken(part) == given.shape)
             and (result is None or tuple(part.result_shape) == result.shape)
         ]
+        if given is not None and result is not None and fitting and all(map(_is_idle, fitting)):
+            fitting += [
+                view for view in self._views_between(_extents(given), _extents(result)) if _is_called(view, text)
+            ]
         zeros = [part for part in fitting if isinstance(part, Border) and part.fill == 0]
         if zeros and self._rng.random() < _OF_ZEROS:  # more ops keep them than any other border
             return self._rng.choice(zeros)
@@ -67,7 +74,7 @@ class FittingParts:
         if not called or (given is None and result is None):
             raise MisfitError
         kind = _kind_of(called[0])
-        shape = None if given is None else tuple(int(e) for e in given.shape)
+        shape = None if given is None else _extents(given)
         if kind != "view" and not shape:
             raise MisfitError  # a number alone has no border
         for _ in range(TRIES):
@@ -78,6 +85,15 @@ class FittingParts:
             if _is_called(part, text):
                 return part
         raise MisfitError
+
+    def _views_between(self, shape: Shape, made: Shape) -> list[IndexMap]:
+        """A few new views that make a shape of a shape, but for those that leave all in its place: of these alone it is
+        true that they commute."""
+        if (shape, made) not in self._drawn:
+            drawn = (self._make_view(shape, self._rng) for _ in range(TRIES))
+            found = dict.fromkeys(view for view in drawn if tuple(view.result_shape) == made and not view.is_identity)
+            self._drawn[shape, made] = list(found)[:_NEW_VIEWS]
+        return self._drawn[shape, made]
 
     def _between(self, kind: str, shape: Shape, wanted: Sequence[Any]) -> Part:
         """A new one that makes a shape of a shape."""
@@ -125,6 +141,14 @@ def taken(part: Part) -> Shape:
     """The shape that it takes."""
     shape = part.wide_shape if isinstance(part, Border) and part.fill is None else part.shape
     return tuple(int(e) for e in shape)
+
+
+def _extents(ty: TensorType) -> Shape:
+    return tuple(int(e) for e in ty.shape)
+
+
+def _is_idle(part: Part) -> bool:
+    return isinstance(part, IndexMap) and part.is_identity
 
 
 def _is_called(part: Part, text: str) -> bool:

@@ -26,6 +26,7 @@ from eqsat_layout.soundness.oracle.tir_values import Masked
 from eqsat_layout.soundness.rules.bits import DEVICE_WORLD
 from eqsat_layout.soundness.rules.runners import LegalisedOp, RunnableOp, build_call, sorts
 from eqsat_layout.soundness.rules.schema import LARGEST, LONG, OpCall
+from eqsat_layout.tir.structural import nodes_of
 
 IS_PART = "it is a view, a pad or a crop"
 _MOST_WORK = 100_000
@@ -34,6 +35,9 @@ times. Counted, not timed: every machine has the same vocabularies."""
 _MOST_OF_LONG, _MOST_OF_LONGEST = 35_000, 225_000
 """The same with a long axis, so that reductions go over it: what goes step by step takes ten times as long for each.
 And with one of the longest, which only rules about narrow floats have. Running sums go along both."""
+_MOST_ELEMENTS = 200_000
+"""Of a buffer that an op writes to, such as the scores of attention along a long axis: where each element goes is
+worked out before a run, which no count of what that evaluates sees."""
 _REMEMBERED = 4096
 """Calls of which it is kept what they are imported as."""
 
@@ -220,6 +224,8 @@ def run_once(signature: Signature, call: OpCall | None, interpreters: dict[str, 
     for make in _runners(signature, call):
         try:
             runner, most = make(), _most_work(max((one.values.size for one in operands), default=0))
+            if _most_elements(signature, runner) > _MOST_ELEMENTS:
+                return "it takes too long to be evaluated; smaller calls of it may not"
             before = runner.work
             found = _bounded_run(runner, operands, most)
         except (EqsatError, *ILL_TYPED) as error:  # operations that NumPy has not, extents below 0
@@ -232,6 +238,19 @@ def run_once(signature: Signature, call: OpCall | None, interpreters: dict[str, 
                 return ""
             return "what evaluates it gives another type than Relax has for it"
     return why
+
+
+def kernels_of(signature: Signature, runner: RunnableOp) -> list[tirx.PrimFunc]:
+    """The TIR that an op is, or is legalised to."""
+    funcs = runner.mod.functions.values() if isinstance(runner, LegalisedOp) else [signature.func]
+    return [func for func in funcs if isinstance(func, tirx.PrimFunc)]
+
+
+def _most_elements(signature: Signature, runner: RunnableOp) -> int:
+    """Of the largest buffer that its TIR writes to, as far as sizes are known."""
+    stores = (s for kernel in kernels_of(signature, runner) for s in nodes_of(kernel.body, tirx.BufferStore))
+    shapes = [[int(e) for e in store.buffer.shape if isinstance(e, tirx.IntImm)] for store in stores]
+    return max(map(math.prod, shapes), default=0)
 
 
 def zeros_of(signature: Signature) -> list[Masked]:

@@ -84,10 +84,14 @@ def _wanted(model: RuleModel) -> None:
 
 
 def _serving(model: RuleModel) -> None:
-    """A buffer that serves for the same tensor in another format: padding that is known where nothing is promised."""
+    """A buffer that serves for the same tensor in another format: padding that is known where nothing is promised. And
+    buffers that are the same: of views and pads the host knows such only where everything is promised."""
     given, wanted = model.rows("given"), model.rows("want")
     for x, f in (*given, *model.rng.sample(wanted, min(SERVING, len(wanted)))):
-        for g in model.formats_of(x) if not isinstance(model.values.tensors[x], tuple) else ():
+        if isinstance(model.values.tensors[x], tuple):
+            continue
+        model.add("same", x, f, x, f)
+        for g in model.formats_of(x):
             for strong, weak in ((f, g), (g, f)):
                 if model.values.lay(strong, x).serves(model.values.lay(weak, x)):
                     model.add("inside", x, weak, x, strong)

@@ -13,8 +13,8 @@ import tvm
 from tvm import tirx
 
 from eqsat_layout.graph.graph import Signature
-from eqsat_layout.soundness.rules.known_ops import imports, zeros_of
-from eqsat_layout.soundness.rules.runners import LegalisedOp, RunnableOp
+from eqsat_layout.soundness.rules.known_ops import imports, kernels_of, zeros_of
+from eqsat_layout.soundness.rules.runners import RunnableOp
 from eqsat_layout.soundness.rules.schema import LARGEST, OpCall
 from eqsat_layout.tir.structural import nodes_of
 
@@ -29,7 +29,7 @@ def is_long(call: OpCall) -> bool:
 @lru_cache(1024)
 def adds_narrowly(call: OpCall) -> bool:
     """Whether it adds to narrow floats that it has stored before: a sum, or a running one."""
-    return any(_adds(kernel) for signature, runner in _ops(call) for kernel in _kernels(signature, runner))
+    return any(_adds(kernel) for signature, runner in _ops(call) for kernel in kernels_of(signature, runner))
 
 
 @lru_cache(1024)
@@ -42,11 +42,6 @@ def adds_many(call: OpCall) -> bool:
 def _ops(call: OpCall) -> Sequence[tuple[Signature, RunnableOp]]:
     (imported,) = imports().of([call], (call.name,))
     return imported.ops
-
-
-def _kernels(signature: Signature, runner: RunnableOp) -> list[Any]:
-    funcs = runner.mod.functions.values() if isinstance(runner, LegalisedOp) else [signature.func]
-    return [func for func in funcs if isinstance(func, tirx.PrimFunc)]
 
 
 def _adds(kernel: Any) -> bool:

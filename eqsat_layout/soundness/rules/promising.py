@@ -25,6 +25,7 @@ from eqsat_layout.errors import ILL_TYPED, Refused
 from eqsat_layout.graph.graph import TensorType
 from eqsat_layout.graph.op_calls import make_call
 from eqsat_layout.graph.relax_form import relax_type
+from eqsat_layout.soundness.rules.computed_terms import told_apart
 from eqsat_layout.soundness.rules.rule_base import RuleBase
 from eqsat_layout.soundness.rules.schema import LONG, normalized
 
@@ -61,7 +62,7 @@ class Promise:
 
     def __init__(self, base: RuleBase, rule: Rule):
         self._builders = base.builders
-        self._guards = [fact for fact in rule.body if isinstance(fact, tuple) and fact[0] in _COMPARED]
+        self._guards = [fact for fact in told_apart(rule.body) if isinstance(fact, tuple) and fact[0] in _COMPARED]
         self._claims = [a for a in rule.actions if isinstance(a, tuple) and a[0] in ("becomes", "may-become")]
         self._known: dict[Any, bool] = {}
         self.numbers = tuple(dict.fromkeys(self._beside(rule)))

@@ -27,6 +27,7 @@ from eqsat_layout.soundness.rules.named_together import joined_facts, scopes
 from eqsat_layout.soundness.rules.patterns import Pattern
 from eqsat_layout.soundness.rules.remarks import heads
 from eqsat_layout.soundness.rules.rule_base import RuleBase
+from eqsat_layout.soundness.rules.spoken_numbers import spoken_numbers
 from eqsat_layout.soundness.rules.terms import TermEvaluator
 from eqsat_layout.soundness.rules.values import Values, taken_shape
 
@@ -49,11 +50,11 @@ FRESH = 0.7
 
 def make_model(lexicon: Lexicon, base: RuleBase, seed: int, rules: Iterable[Rule] = ()) -> RuleModel:
     """A model of ``base`` over the lexicon, with terms of all its rules, and more of ``rules``."""
-    model = _empty(lexicon, base, seed)
+    rules = tuple(rules)
+    model = _empty(lexicon, base, seed, rules)
     _leaves(model)
     _patterns(model, base.rules, TRIES, is_wanted=False)
     _terms(model)
-    rules = tuple(rules)
     _patterns(model, rules, MORE_TRIES)
     _named_together(model, rules)
     _add_facts(model)
@@ -67,11 +68,11 @@ def make_model(lexicon: Lexicon, base: RuleBase, seed: int, rules: Iterable[Rule
 def make_narrow_model(lexicon: Lexicon, base: RuleBase, seed: int, rules: Iterable[Rule]) -> RuleModel:
     """A model of terms of ``rules`` and little else, mostly over tensors of their own: many draws of elements in the
     time that one model with everything takes."""
-    model = _empty(lexicon, base, seed)
+    rules = tuple(rules)
+    model = _empty(lexicon, base, seed, rules)
     _constants(model)
     for shape in (model.vocabulary.shape, model.vocabulary.wide):
         model.draw_leaf(shape, "float32")
-    rules = tuple(rules)
     _patterns(model, rules, NARROW_TRIES, fresh=FRESH)
     _named_together(model, rules)
     _add_facts(model)
@@ -135,11 +136,13 @@ def _on_constants(model: RuleModel, ops: Mapping[str, Sequence[tuple[Any, str]]]
             model.try_apply(name, operands)
 
 
-def _empty(lexicon: Lexicon, base: RuleBase, seed: int) -> RuleModel:
+def _empty(lexicon: Lexicon, base: RuleBase, seed: int, rules: tuple[Rule, ...] = ()) -> RuleModel:
     rng = random.Random(f"{lexicon.vocabulary.shape} {seed}")
     values = Values(lexicon.names, lexicon.answers.signatures, lexicon.parts, lexicon.makes, lexicon.interpreters)
     values.graphs.update(lexicon.makes.graphs)
-    return RuleModel(lexicon, base, values, TermEvaluator(values, base), rng, RandomElements(seed))
+    return RuleModel(
+        lexicon, base, values, TermEvaluator(values, base), rng, RandomElements(seed, spoken_numbers(rules))
+    )
 
 
 def _patterns(model: RuleModel, rules: Iterable[Rule], tries: int, fresh: float = 0.0, is_wanted: bool = True) -> None:

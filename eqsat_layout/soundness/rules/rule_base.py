@@ -7,12 +7,13 @@ read so is kept as :class:`Unread`, with the reason.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
 
-from eqsat_layout.egraph.expressions import Expr, is_variable, literal_sort, parse, variables
+from eqsat_layout.egraph.expressions import Expr, is_variable, literal_sort, parse, substitute, variables
 from eqsat_layout.egraph.making import Builder
 from eqsat_layout.egraph.rule_forms import Rule, rules_of
 from eqsat_layout.egraph.rule_grammar import COMPUTED
@@ -20,6 +21,7 @@ from eqsat_layout.egraph.rules import Command, RuleSource, read_all, read_file
 from eqsat_layout.errors import RuleError
 
 _MEANING = ";= "
+_ANYTHING = "_"
 _DEEPEST = 50
 """Parentheses in each other in a meaning."""
 _CLAIM_NOTHING = ("live", "row-ref", "row-list")
@@ -50,7 +52,8 @@ class Unread:
 @dataclass
 class RuleBase:
     """Everything that some rule files say, in order; ``builders``: what rules written in Python make, by name;
-    ``functions``: somebody's own, of which nothing is known but the sorts."""
+    ``functions``: somebody's own, of which nothing is known but the sorts; ``globals``: what names stand for that a
+    ``let`` outside of rules gives, and that are no variables in the rules behind it."""
 
     relations: dict[str, tuple[str, ...]] = field(default_factory=dict)
     constructors: dict[str, tuple[tuple[str, ...], str]] = field(default_factory=dict)
@@ -60,6 +63,7 @@ class RuleBase:
     unread: list[Unread] = field(default_factory=list)
     commands: list[Command] = field(default_factory=list)
     builders: dict[str, Builder] = field(default_factory=dict)
+    globals: dict[str, Expr] = field(default_factory=dict)
 
     def variables(self, rule: Rule) -> dict[str, str]:
         """The variables of the body with their sorts, in order; :class:`RuleError` where one has none."""
@@ -165,13 +169,37 @@ def _read(command: Command, base: RuleBase) -> None:
     rules = rules_of(command)
     reader = _READERS.get(str(head))
     if rules:
-        base.rules += rules
+        base.rules += [_with_names(_without_globals(rule, base.globals)) for rule in rules]
+    elif head == "let":
+        base.globals[str(parts[0])] = substitute(parts[1], base.globals)
     elif reader is not None:
         reader(parts, base)
     elif head not in ("ruleset", "sort", "check", "fail"):
         if head == "function":
             base.functions[str(parts[0])] = (tuple(map(str, parts[1])), str(parts[2]))
         base.unread.append(Unread(command.file, command.line, f"'{head}' is not a rule that can be fuzzed"))
+
+
+def _without_globals(rule: Rule, known: Mapping[str, Expr]) -> Rule:
+    """The rule with what the names stand for."""
+    body, actions = (tuple(substitute(one, known) for one in forms) for forms in (rule.body, rule.actions))
+    subsumed = None if rule.subsumed is None else substitute(rule.subsumed, known)
+    return replace(rule, body=body, actions=actions, subsumed=subsumed) if known else rule
+
+
+def _with_names(rule: Rule) -> Rule:
+    """The rule with a name of its own for each ``_``, which stands for something else at every place."""
+    if _ANYTHING not in variables(rule.body):
+        return rule
+    known = variables((rule.body, rule.actions))
+    fresh = (name for number in itertools.count() if (name := f"_any{number}") not in known)
+
+    def named(expr: Expr) -> Expr:
+        if isinstance(expr, str):
+            return next(fresh) if expr == _ANYTHING else expr
+        return tuple(named(part) for part in expr)
+
+    return replace(rule, body=tuple(named(fact) for fact in rule.body))
 
 
 def _relation(parts: Sequence[Expr], base: RuleBase) -> None:

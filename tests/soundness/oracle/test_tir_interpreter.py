@@ -22,6 +22,7 @@ from eqsat_layout.soundness.oracle import tir_nests
 from eqsat_layout.soundness.oracle.tir_interpreter import Interpreter, InterpreterError, Masked, run_prim_func
 from eqsat_layout.soundness.rules.runners import LegalisedOp
 from eqsat_layout.soundness.rules.schema import drawn
+from eqsat_layout.tir import arithmetic
 
 
 def test_as_llvm() -> None:
@@ -380,3 +381,31 @@ def test_a_run_that_takes_too_long_ends() -> None:
     interpreter.most_work = np.inf
     (total,) = interpreter.run(operands)
     assert total.values.item() == 2000
+
+
+@T.prim_func(s_tir=True)
+def around(x: T.Buffer((20,), "float32"), y: T.Buffer((4,), "float32")):
+    for i in range(20):
+        with T.sblock("around"):
+            vi = T.axis.opaque(20, i)
+            T.reads(x[vi], y[(vi + 3) % 4])
+            T.writes(y[vi % 4])
+            y[vi % 4] = T.if_then_else(vi > 0, y[(vi + 3) % 4], T.float32(0)) + x[vi]
+
+
+def test_where_a_step_reads_and_writes_is_worked_out_in_the_first_run_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models run one running sum on hundreds of tensors: most of the time of a rule on two of them went there."""
+    taken: list[int] = []
+
+    def counted(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        taken.append(1)
+        return np.mod(a, b)
+
+    monkeypatch.setitem(arithmetic.BINARY, tirx.FloorMod, counted)
+    interpreter = Interpreter(around)
+    for factor in (1, 2, -3):
+        x = np.arange(40, dtype="float32").reshape(2, 20) * factor
+        before = len(taken)
+        (y,) = interpreter.run([Masked.of(x)])
+        assert (len(taken) > before) == (factor == 1)
+        assert (y.values == np.cumsum(x, axis=1)[:, 16:]).all()

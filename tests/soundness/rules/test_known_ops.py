@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from tvm.relax import op as R
 
@@ -60,3 +62,13 @@ def test_a_sort_of_an_axis_that_there_is_not_is_no_op_that_runs() -> None:
     for name, function in {"relax.sort": R.sort, "relax.argsort": R.argsort}.items():
         call = OpCall(name, lambda x, function=function: function(x, axis=-2), (ty,), "axis=-2")
         assert "of axis -2 of 1" in ops.unusable(call)
+
+
+def test_an_op_of_a_vast_buffer_is_not_run() -> None:
+    """Attention along the longest axis has four million scores: of each it was worked out where it goes, 75 s for a
+    rule on masks."""
+    ty = TensorType((1, 2112, 1, 1), "float16")
+    call = OpCall("relax.nn.attention", lambda q, k, v: R.nn.attention(q, k, v), (ty, ty, ty), "long")
+    start = time.process_time()
+    assert "takes too long" in ops.unusable(call)
+    assert time.process_time() - start < 2
