@@ -22,11 +22,12 @@ from eqsat_layout.graph.rotations import is_legalised_rightly
 from eqsat_layout.graph.templates import Template, leaf_exprs, settings_of, takes_tensors
 from eqsat_layout.graph.vdevices import without_device
 from eqsat_layout.maps import GLOBAL, Format, IndexMap
+from eqsat_layout.tir.access_maps import view_map
 from eqsat_layout.tir.callbacks import FlowCallbacks
 from eqsat_layout.tir.extents import expr_of
 from eqsat_layout.tir.hoist import Hoisted, hoist
 from eqsat_layout.tir.rewrite_form import split_primfunc
-from eqsat_layout.tir.signature import Computation, analyse, view_map
+from eqsat_layout.tir.signature import Computation, analyse
 
 
 class SignatureTable:

@@ -15,7 +15,8 @@ from tvm import ir, relax
 from eqsat_layout.graph.signatures import legalise_calls
 from eqsat_layout.graph.templates import leaf_exprs, settings_of
 from eqsat_layout.maps import IndexMap
-from eqsat_layout.tir.signature import analyse, view_map
+from eqsat_layout.tir.access_maps import view_map
+from eqsat_layout.tir.signature import analyse
 
 
 def moved_constants(bindings: Sequence[Any]) -> dict[Any, Any]:

@@ -14,8 +14,9 @@ import tvm
 from tvm import tirx
 
 from eqsat_layout.maps import Digit, Extent, Format, IndexMap
+from eqsat_layout.tir.access_maps import tiles
 from eqsat_layout.tir.affine import Affine, AffineReader, Term, digit_of, summed
-from eqsat_layout.tir.computation import Block, IterKind, tiles
+from eqsat_layout.tir.computation import Block, IterKind
 from eqsat_layout.tir.extents import expr_of
 from eqsat_layout.tir.padding import PadWidths, extended
 

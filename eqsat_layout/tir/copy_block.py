@@ -14,8 +14,9 @@ from functools import cached_property
 
 from eqsat_layout.errors import LayoutError
 from eqsat_layout.maps import Digit, Extent, IndexMap, extent_product
+from eqsat_layout.tir.access_maps import access_map
 from eqsat_layout.tir.affine import Affine, Term
-from eqsat_layout.tir.computation import Block, Computation, Store, access_map
+from eqsat_layout.tir.computation import Block, Computation, Store
 from eqsat_layout.tir.copy_digits import NotACopyError, known, size_of
 from eqsat_layout.tir.copy_guard import Guard, GuardedPoints, guard_of
 from eqsat_layout.tir.copy_numbers import Number, NumberedIndices, NumberFinder

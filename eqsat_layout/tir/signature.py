@@ -29,14 +29,13 @@ from eqsat_layout.tir.computation import (
     Role,
     Store,
     Value,
-    view_map,
 )
 from eqsat_layout.tir.equality import fingerprint
 from eqsat_layout.tir.extents import extent_of
 from eqsat_layout.tir.intrinsics import is_pure
 from eqsat_layout.tir.structural import items_of
 
-__all__ = ["Computation", "analyse", "same_computation", "view_map"]
+__all__ = ["Computation", "analyse", "same_computation"]
 
 
 def analyse(func: Any) -> Computation | None:

@@ -10,9 +10,10 @@ from tvm import relax, tirx
 from tvm.script import tirx as T
 
 from eqsat_layout.maps import IndexMap
+from eqsat_layout.tir.access_maps import view_map
 from eqsat_layout.tir.affine import Affine
 from eqsat_layout.tir.computation import IterKind, Opaque, Role
-from eqsat_layout.tir.signature import analyse, same_computation, view_map
+from eqsat_layout.tir.signature import analyse, same_computation
 
 op = relax.op
 NCHW = (1, 32, 8, 8)
