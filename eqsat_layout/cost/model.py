@@ -9,7 +9,8 @@ import math
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from eqsat_layout.cost.vectorise import SLIDING, Heaviest, heaviest, padded_work, touched_share
+from eqsat_layout.cost.touched_memory import padded_work, touched_share
+from eqsat_layout.cost.vectorise import SLIDING, Heaviest, heaviest
 from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.maps import Format, Formats, element_bits
 

@@ -17,7 +17,7 @@ from eqsat_layout.egraph.part_answers import AnswerRow, PartAnswers
 from eqsat_layout.graph.constants import GROWTH, Applied, Constant, may_fold
 from eqsat_layout.graph.foldable import may_run_at_compile_time
 from eqsat_layout.graph.graph import Signature, TensorType
-from eqsat_layout.implementations.layouts import free_formats, moves_whole_axes
+from eqsat_layout.implementations.blocked_formats import free_formats, moves_whole_axes
 from eqsat_layout.implementations.offers import Offers
 from eqsat_layout.maps import Format
 from eqsat_layout.tir.computation import Computation

@@ -7,14 +7,13 @@ run along, and which reduced one is its partner in the operand that the previous
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from eqsat_layout.errors import LayoutError
-from eqsat_layout.maps import Digit, Extent, Format, Formats, IndexMap, Padding, element_bits
+from eqsat_layout.implementations.blocked_formats import axis_last, blocked, in_blocks, padded_at_end
+from eqsat_layout.maps import Extent, Format, Formats, element_bits
 from eqsat_layout.tir.affine import Affine
 from eqsat_layout.tir.computation import Access, Block, Computation
 from eqsat_layout.tir.flow import Flow, backward, complete
@@ -150,13 +149,13 @@ class _Contraction:
             yield "weights packed", Format.row_major(shape), widest or self._half_block(extent, blocking)
             for block in () if widest or self._is_one_row() else blocking.sizes:
                 if blocking.pads(extent, block):  # read as they are, every step of the product opens another page
-                    yield "weights packed in whole blocks", _padded(shape, axis, block), block
+                    yield "weights packed in whole blocks", padded_at_end(shape, axis, block), block
             return
-        yield _LAST, _axis_last(shape, axis), widest
+        yield _LAST, axis_last(shape, axis), widest
         for block in blocking.sizes:
             if extent % block and not blocking.pads(extent, block):
                 continue
-            yield f"blocks of {block}", _blocked(shape, axis, block), block
+            yield f"blocks of {block}", blocked(shape, axis, block), block
 
     def _half_block(self, extent: int, blocking: Blocking) -> int:
         """Of one row of a result, whose weights take longer to arrive than vectors that are half empty; else 0."""
@@ -202,7 +201,7 @@ class _Contraction:
             if i in weights:
                 operands[i] = self._packed(weights[i], block, size, is_last=True)
             elif last.extent == extent == data.shape[last.axis]:
-                operands[i] = _in_blocks(data.shape, [(last.axis, size)])
+                operands[i] = in_blocks(data.shape, [(last.axis, size)])
         return self._completed(f"{_LAST}, data padded", operands, fmt)
 
     def of_plain_result(self, flow: Flow) -> Candidate | None:
@@ -213,7 +212,7 @@ class _Contraction:
         for i, read in self._weights():
             plain = [self.block.variable(index) for index in read.indices]
             if self.partner in plain:
-                operands[i] = _axis_last(self.computation.buffers[read.buffer].shape, plain.index(self.partner))
+                operands[i] = axis_last(self.computation.buffers[read.buffer].shape, plain.index(self.partner))
         return self._completed("weights in step with the data", operands, Format.row_major(self.shape))
 
     def dots(self) -> Candidate | None:
@@ -224,7 +223,7 @@ class _Contraction:
         for i, read in self._weights():
             plain = [self.block.variable(index) for index in read.indices]
             if self.partner in plain:
-                operands[i] = _axis_last(self.computation.buffers[read.buffer].shape, plain.index(self.partner))
+                operands[i] = axis_last(self.computation.buffers[read.buffer].shape, plain.index(self.partner))
         return self._completed("dot products", operands, Format.row_major(self.shape))
 
     def _weights(self) -> Iterator[tuple[int, Access]]:
@@ -285,70 +284,17 @@ class _Contraction:
         extent = shape[axis]
         if self.word and partner is not None and isinstance(extent, int):
             rows = [(partner, size // self.word) for _, size in inner if size > self.word]
-            return _in_blocks(shape, [*rows, (axis, block or extent), (partner, self.word)], front=axis)
+            return in_blocks(shape, [*rows, (axis, block or extent), (partner, self.word)], front=axis)
         if block and isinstance(extent, int):
-            return _in_blocks(shape, [*inner, (axis, block)], front=axis if not inner else None)
+            return in_blocks(shape, [*inner, (axis, block)], front=axis if not inner else None)
         if inner and isinstance(extent, int):
-            return _in_blocks(shape, [*inner, (axis, extent)])
-        return _axis_last(shape, axis)
+            return in_blocks(shape, [*inner, (axis, extent)])
+        return axis_last(shape, axis)
 
     def _is_window(self, read: Access) -> bool:
         """It has several elements for a place of the result, besides the partner."""
         others = {v for index in read.indices for v in _iters(index)} - {self.lane, self.partner}
         return any(not self.block.is_spatial(v) and self.block.extents[v] != 1 for v in others)
-
-
-def _axis_last(shape: Sequence[Extent], axis: int) -> Format:
-    order = [i for i in range(len(shape)) if i != axis] + [axis]
-    return Format.make(IndexMap.permutation(shape, order))
-
-
-def _padded(shape: Sequence[Extent], axis: int, block: int) -> Format:
-    """As it is, with as many elements more along an axis as its last block has too few. Padded with 0."""
-    extent = shape[axis]
-    assert isinstance(extent, int), "symbolic axes are not padded"
-    more = -extent % block
-    padded = [extent + more if number == axis else size for number, size in enumerate(shape)]
-    padding = tuple((0, more if number == axis else 0) for number in range(len(shape)))
-    return Format.make(IndexMap.identity(padded), padding=padding, fill=0.0)
-
-
-def _blocked(shape: Sequence[Extent], axis: int, block: int) -> Format:
-    return _in_blocks(shape, [(axis, block)])
-
-
-def _in_blocks(shape: Sequence[Extent], inner: Sequence[tuple[int, int]], front: int | None = None) -> Format:
-    """The axes in order, their blocks after them; ``front``: the axis that comes first of all. Padded with 0.
-
-    An axis that comes twice has blocks of blocks.
-    """
-    padded = list(shape)
-    padding: list[tuple[int, int]] = [(0, 0)] * len(padded)
-    blocks: dict[int, int] = {}
-    for axis, block in inner:
-        blocks[axis] = blocks.get(axis, 1) * block
-    for axis, block in blocks.items():
-        extent = padded[axis]
-        assert isinstance(extent, int), "symbolic axes are not blocked"
-        padding[axis] = (0, -extent % block)
-        padded[axis] = extent + padding[axis][1]
-    order = [i for i in range(len(padded)) if i == front] + [i for i in range(len(padded)) if i != front]
-    dims: list[list[Digit]] = []
-    for axis in order:
-        extent = padded[axis]
-        if axis in blocks:
-            assert isinstance(extent, int)
-            dims.append([Digit(axis, blocks[axis], extent // blocks[axis])])
-        else:
-            dims.append([Digit(axis, 1, extent)])
-    strides = dict.fromkeys(blocks, 1)
-    digits: list[Digit] = []
-    for axis, block in reversed(inner):
-        digits.insert(0, Digit(axis, strides[axis], block))
-        strides[axis] *= block
-    dims += [[digit] for digit in digits]
-    pads: Padding = tuple(padding)
-    return Format.make(IndexMap.make(padded, dims), padding=pads, fill=0.0)
 
 
 def _iters(index: object) -> tuple[int, ...]:
@@ -360,30 +306,3 @@ def _is_shared(block: Block, variable: int) -> bool:
     plain = [[block.variable(index) for index in read.indices] for read in block.reads]
     windows = any(isinstance(i, Affine) and len(i.iters) > 1 for read in block.reads for i in read.indices)
     return windows and block.extents[variable] != 1 and all(variable in axes for axes in plain)
-
-
-_MOST_COMBINATIONS: Final = 64
-"""Of formats of a contraction's operands and result: four of each of three."""
-
-
-def free_formats(known: Sequence[Sequence[Format]], number: int, fmt: Format) -> Iterator[tuple[Format, ...]]:
-    """The combinations of known formats, one list per buffer, in which buffer ``number`` has ``fmt``.
-
-    Where these are many, buffers of one shape are all in one format: nine taps of a window that are added up.
-    """
-    choices = [[fmt] if i == number else list(own) for i, own in enumerate(known)]
-    if math.prod(map(len, choices)) <= _MOST_COMBINATIONS:
-        yield from itertools.product(*choices)
-        return
-    shapes = [own[0].shape if own else () for own in known]
-    kinds = list(dict.fromkeys(shapes))
-    common = [[f for f in dict.fromkeys(itertools.chain(*known)) if f.shape == shape] for shape in kinds]
-    common[kinds.index(fmt.shape)] = [fmt]
-    for chosen in itertools.islice(itertools.product(*common), _MOST_COMBINATIONS):
-        yield tuple(chosen[kinds.index(shape)] for shape in shapes)
-
-
-def moves_whole_axes(fmt: Format) -> bool:
-    """The format permutes the axes of the tensor, cuts none, and no more: any contraction can be run so."""
-    whole = all(digit.extent == fmt.index_map.shape[digit.axis] for digit in fmt.index_map.flat_digits)
-    return whole and not fmt.is_padded and not fmt.separators

@@ -1,7 +1,7 @@
 """A PrimFunc as data: which element of each operand its blocks read for which element of the result.
 
 In: what :mod:`eqsat_layout.tir.signature` reads off a PrimFunc. Out: :class:`Computation`, without TVM objects, and
-the questions asked of it: is it a copy, a contraction, how much arithmetic is it.
+the questions asked of it: is it a contraction, how much arithmetic is it.
 """
 
 from __future__ import annotations

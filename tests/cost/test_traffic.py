@@ -8,7 +8,8 @@ import pytest
 from tvm import te, tirx
 
 from eqsat_layout.cost.model import Roofline
-from eqsat_layout.cost.vectorise import Heaviest, heaviest, touched_share
+from eqsat_layout.cost.touched_memory import touched_share
+from eqsat_layout.cost.vectorise import Heaviest, heaviest
 from eqsat_layout.graph.graph import TensorType
 from eqsat_layout.maps import UNDEF, Format, IndexMap
 from eqsat_layout.tir.computation import Computation

@@ -12,7 +12,8 @@ from typing import Final
 
 from eqsat_layout.cost.addresses import address_step, slides
 from eqsat_layout.cost.model import RESULT, dtype_bytes
-from eqsat_layout.cost.vectorise import Heaviest, heaviest, padded_work
+from eqsat_layout.cost.touched_memory import padded_work
+from eqsat_layout.cost.vectorise import Heaviest, heaviest
 from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.maps import Format, Formats
 from eqsat_layout.targets.cuda.kernels.product_model import ProductModel

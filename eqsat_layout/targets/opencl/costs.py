@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from eqsat_layout.cost.model import RESULT, dtype_bytes
+from eqsat_layout.cost.touched_memory import padded_work
 from eqsat_layout.cost.traffic import TrafficCosts
-from eqsat_layout.cost.vectorise import heaviest, padded_work
+from eqsat_layout.cost.vectorise import heaviest
 from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.maps import GLOBAL, Format, Formats
 from eqsat_layout.targets.opencl.free_padding import has_guards
