@@ -99,6 +99,15 @@ def test_the_largest_of_each_column_is_found_in_vectors(make_module):
     assert re.search(r"vectorized\(T.int64\(16\)\):\s+with T.sblock\(\"\w*_temp_update", text)
 
 
+@pytest.mark.parametrize(("columns", "is_whole"), [(17, True), (57, True), (18, False), (67, False)])
+def test_columns_without_good_parts_are_one_vector(make_module, columns, is_whole):
+    """They were taken one by one, or in threes: pooling 57 columns took twice as long. Products' tiles overlap."""
+    text = scheduled(make_module(lambda emit, x: emit(op.sum(x, axis=0)), (40, columns)), AVX512).script()
+    assert (f"T.vectorized(T.int64({columns}))" in text) == is_whole
+    product = make_module(lambda emit, x, y: emit(op.matmul(x, y)), (40, 30), (30, columns))
+    assert f"T.vectorized(T.int64({columns}))" not in scheduled(product, AVX512).script()
+
+
 def test_largest_ones_of_several_vectors_wait_for_none(make_module):
     """There was one vector at a time, each step of which waited for the last: four times as long."""
     text = scheduled(make_module(lambda emit, x: emit(op.argmax(x, axis=0)), (512, 700)), AVX512).script()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
 
 import numpy as np
@@ -22,6 +22,7 @@ LARGEST = 28
 """Accumulators along one axis: with operands, more fill the registers of any machine."""
 
 _REMEMBERED = 1024  # lists of tiles
+_FEW = 4  # times as few lanes as a register has, which are not worth a vector
 
 Extents = tuple[int | None, ...]
 
@@ -62,9 +63,7 @@ def _tiles(extents: Extents, problem: TileProblem, registers: int, *, one_vector
     width, extent = problem.width, extents[-1] or 1
     all_lanes = [np.zeros(0, np.int64)]
     sizes = [np.zeros((len(extents), 0), np.int64)]
-    for lanes in divisors(extent, 4 * width):
-        if lanes > width and lanes % width:
-            continue  # LLVM cuts such vectors up badly
+    for lanes in _lanes(extent, width, is_product=len(problem.loads) > 1):
         if one_vector and lanes == 3 * width:
             continue  # and keeps these on the stack, as their lanes are added up one by one
         if any(period % lanes for period in problem.periods):
@@ -77,6 +76,17 @@ def _tiles(extents: Extents, problem: TileProblem, registers: int, *, one_vector
         block = tiles.lanes * tiles.sizes[-1]
         tiles = tiles.where((period % block == 0) | (block % period == 0))
     return tiles
+
+
+def _lanes(extent: int, width: int, *, is_product: bool) -> Sequence[int]:
+    """Of vectors that divide ``extent``: parts of registers, whole ones, or all of a row that has no better part.
+
+    LLVM cuts other vectors up badly: products in them took four times as long, where their tiles may overlap instead.
+    """
+    choices = divisors(extent, 4 * width)
+    good = [lanes for lanes in choices if lanes <= width or lanes % width == 0]
+    is_odd = extent in choices and _FEW * max(good) <= width
+    return [*good, extent] if is_odd and extent not in good and not is_product else good
 
 
 def _sizes(extents: Extents, registers: int, held: int | None) -> Numbers:
