@@ -223,10 +223,8 @@ def _is_out_of_memory(error: BaseException | None) -> bool:
 
 def used_megabytes() -> float:
     """Memory that this process holds now; at its peak where the system does not say."""
-    try:
-        file = os.open(
-            "/proc/self/statm", os.O_RDONLY
-        )  # each step of the rules asks: a file of Python takes thrice as long
+    try:  # each step of the rules asks: a file of Python's takes thrice as long
+        file = os.open("/proc/self/statm", os.O_RDONLY)
     except OSError:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     try:

@@ -88,13 +88,16 @@ def _flat_index(store: Any) -> Any:
     last, extents = store.indices[-1], list(store.buffer.ty.shape)
     if not isinstance(last, tirx.FloorMod) or not all(isinstance(extent, tirx.IntImm) for extent in extents):
         return None
+    dtypes = {str(index.ty.dtype) for index in store.indices}
+    if len(dtypes) > 1 or math.prod(map(int, extents)) > int(tirx.max_value(*dtypes)):
+        return None  # no such number says how many elements there are
     analyzer = analyzer_of(())
     flat = store.indices[0]
     for index, extent in zip(store.indices[1:], map(int, extents[1:]), strict=True):
         bounds = analyzer.const_int_bound(index)
         if bounds.min_value < 0 or bounds.max_value >= extent:
             return None
-        flat = flat * tirx.const(extent, str(flat.ty.dtype)) + index
+        flat = flat * tirx.const(extent, *dtypes) + index
     return last.a if analyzer.can_prove_equal(flat, last.a) else None
 
 

@@ -39,6 +39,16 @@ class Flat:
 
 
 @I.ir_module
+class Vast:
+    @T.prim_func(s_tir=True)
+    def main(at: T.Buffer((6,), "int32"), y: T.Buffer((65536, 32768), "int8")):
+        for i in range(6):
+            with T.sblock("scatter"):
+                v = T.axis.spatial(6, i)
+                y[at[v] // 32768, at[v] % 32768] = T.int8(1)
+
+
+@I.ir_module
 class Plain:
     @T.prim_func(s_tir=True)
     def main(y: T.Buffer((3,), "float32")):
@@ -66,6 +76,13 @@ def test_an_offset_is_looked_at_as_one_number() -> None:
     y = tvm.runtime.tensor(np.zeros((3, 2, 4), "float32"))
     tvm.compile(guarded, "llvm")["main"](tvm.runtime.tensor(at), y)
     assert set(np.flatnonzero(y.numpy())) == {0, 9, 23}
+
+
+def test_an_offset_that_counts_fewer_elements_than_there_are_is_looked_at_in_parts() -> None:
+    """Two to the power of 31 elements, which 32 bits can't say: ``Literal value 2147483648 exceeds range of int32``."""
+    text = guard_writes(Vast).script()
+    assert "place0 < 65536" in text
+    assert "place1 < 32768" in text
 
 
 def test_writes_at_known_indices_stay() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -113,6 +114,14 @@ def test_largest_ones_of_several_vectors_wait_for_none(make_module):
     text = scheduled(make_module(lambda emit, x: emit(op.argmax(x, axis=0)), (512, 700)), AVX512).script()
     steps = r"T.unroll\(T.int64\(5\)\):\s+for \w+ in T.vectorized\(T.int64\(14\)\):\s+with T.sblock\(\"\w*_temp_update"
     assert re.search(steps, text)
+
+
+@pytest.mark.parametrize(("cores", "tasks"), [(4, 4), (8, 8), (16, 16), (32, 16)])
+def test_vectors_side_by_side_leave_every_core_some(make_module, cores, tasks):
+    """Four of 16 vectors went side by side on 16 cores too, of which twelve had nothing to do."""
+    mod = make_module(lambda emit, x: emit(op.argmax(x, axis=0)), (4096, 512))
+    text = scheduled(mod, replace(AVX512, cores=cores)).script()
+    assert re.findall(r"T.parallel\(T.int64\((\d+)\)\)", text) == [str(tasks)]
 
 
 def test_sums_that_another_stage_reads_are_in_vectors(make_module):

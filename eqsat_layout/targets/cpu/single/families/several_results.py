@@ -14,13 +14,14 @@ from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.vectors import vector_lanes
 from eqsat_layout.targets.cpu.single.families.family import Family
 from eqsat_layout.targets.cpu.single.families.tiled_reduction import is_one_sum
-from eqsat_layout.targets.cpu.single.loops import in_parallel, leading_axes, run_of
-from eqsat_layout.targets.cpu.single.tile_loops import partial_results, reduce_lanes, refuse_partial_results
+from eqsat_layout.targets.cpu.single.loops import SMALL, in_parallel, leading_axes, run_of
+from eqsat_layout.targets.cpu.single.tile_loops import extent_of, partial_results, reduce_lanes, refuse_partial_results
 from eqsat_layout.targets.schedules.accesses import StageAxis
 from eqsat_layout.targets.schedules.stages import Stage, divisors
 
 _FEWEST = 4  # lanes that are worth a vector
 _VECTORS = 6  # side by side, none of which waits for another's step; LLVM keeps those of odd lengths in memory
+_WAITS = 3  # vectors whose steps take the time that one waits for its last step
 
 
 def _schedule(sch: Any, stage: Stage, epilogue: Stage | None, machine: CpuMachine) -> None:
@@ -64,13 +65,26 @@ def _side_by_side(sch: Any, stage: Stage, epilogue: Stage | None, machine: CpuMa
         raise Refused("no vector axis")
     outer, steps = loops[:count], loops[count:]
     joined = sch.fuse(*outer[-run:]) if run > 1 else outer[-1]
-    vectors = 1 if lanes % 2 else max(divisors(int(sch.get(joined).extent) // lanes, _VECTORS))
+    count = extent_of(sch, joined) // lanes
+    vectors = 1 if lanes % 2 else _vectors(count, [extent_of(sch, loop) for loop in outer[:-run]], stage, machine)
     tile, vector, lane = sch.split(joined, [None, vectors, lanes])
     sch.reorder(*steps, vector, lane)
     sch.unroll(vector)
     sch.vectorize(lane)
     in_parallel(sch, [*outer[:-run], tile], machine, stage)
     sch.decompose_reduction(stage.block, steps[0])
+
+
+def _vectors(count: int, outer: Sequence[int], stage: Stage, machine: CpuMachine) -> int:
+    """Of ``count`` vectors in each iteration of the ``outer`` loops, those side by side that take the least time, of
+    which waits are a part. Then as many cores as can be share the work, as it may come from memory."""
+    cores = machine.cores if stage.domain >= SMALL else 1
+
+    def preference(vectors: int) -> tuple[int, int, int]:
+        tasks = math.prod(outer) * (count // vectors)
+        return -(-tasks // cores) * max(vectors, _WAITS), -min(tasks, cores), -vectors
+
+    return min(divisors(count, _VECTORS), key=preference)
 
 
 def _is_to_several(stage: Stage, epilogue: Stage | None) -> bool:
