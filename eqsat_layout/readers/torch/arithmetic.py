@@ -129,5 +129,6 @@ MAKERS: Final[dict[str, Callable[..., Any]]] = {
     "floor_divide.default": _divided_down,
     "remainder.Tensor": _rest,
     "remainder.Scalar": _rest,
+    "remainder.default": _rest,
 }
 """By the names of torch's ops."""

@@ -280,10 +280,10 @@ class _Mended(_Base):  # type: ignore[misc]
         return data
 
     def _pow(self, node: Any) -> Any:
-        """Roots are such, as in torch: of -inf NaN, of -0 -0."""
+        """Roots are such, as in torch: of -inf NaN, of -0 -0. Those of narrow floats are powers there."""
         data, exponent = self.retrieve_args(node)
         root = _ROOTS.get(exponent) if isinstance(exponent, float) and _is_tensor(data) else None
-        if root is None or not str(data.ty.dtype).startswith(("float", "bfloat")):
+        if root is None or str(data.ty.dtype) not in ("float32", "float64"):
             return super()._pow(node)
         return self.block_builder.emit(root(data))
 
@@ -330,7 +330,7 @@ _OF_ONE_TYPE: Final = frozenset(
         "pow.Tensor_Tensor",
         "pow.Scalar",
     ]
-    + ["floor_divide.default", "div.Tensor_mode", "logaddexp.default"]
+    + ["floor_divide.default", "remainder.default", "div.Tensor_mode", "logaddexp.default"]
     + list(SHIFTS)
 )
 """Ops whose operands are brought to one type before."""

@@ -220,6 +220,13 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], int, dict[str, Any]]
     "a norm of float64": (
         "LayerNormalization", {"a": IMAGE.astype("float64")}, {"b": IMAGE[0, 0, 0].astype("float64")}, 1, {},
     ),
+    "bytes between others, without their fractions": (
+        "Resize",
+        {"a": (IMAGE[:1] * 40 + 120).astype("uint8")},
+        {"b": np.zeros(0, "float32"), "c": np.float32([1, 1, 2, 2])},
+        1,
+        {"mode": "linear", "coordinate_transformation_mode": "half_pixel_symmetric"},
+    ),
     "parts, one of no elements": ("Split", {"a": IMAGE}, {"b": np.array([2, 0, 3])}, 3, {"axis": 2}),
     "a part along two axes of four": (
         "Resize",

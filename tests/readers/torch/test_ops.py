@@ -133,13 +133,22 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         lambda x, i: (
             *(x.scatter_reduce(1, i, x[:, :3] + 1, "mean", include_self=own) for own in (True, False)),
             x.index_reduce(0, i[0] % 5, x[:3], "mean"),
-x.to(torch.int8).scatter_reduce(0, MANY, torch.ones_like(MANY).to(torch.int8), "amax", include_self=False),
+            x.to(torch.int8).scatter_reduce(0, MANY, torch.ones_like(MANY).to(torch.int8), "amax", include_self=False),
         ),
         (torch.arange(-13, 17).reshape(5, 6) * 7, PLACES),
     ),
     "roots of infinities": (
         lambda x: (x**0.5, 1 / x**0.5, x**-0.5),
         (torch.tensor([-math.inf, -0.0, 0.0, 4.0, math.inf]),),
+    ),
+    "means of so many bytes that their number is none": (
+        lambda x, ones: x.scatter_reduce(0, MANY[:256], ones, "mean", include_self=False),
+        (torch.zeros((2, 3), dtype=torch.int8), torch.ones((256, 3), dtype=torch.int8)),
+    ),
+    "roots of halves, which are powers": (lambda x: (x**0.5, x**-0.5), (torch.tensor([-math.inf, -0.0, 4.0]).half(),)),
+    "remainders of a number by tensors": (
+        lambda x, i: (7 % x, -7.5 % x, 7 // x, 7 % i, 7 // i, 0.5 % i),
+        (torch.tensor([0.1, -0.3, 4.0]), torch.tensor([3, -3, 10])),
     ),
     "numbers that are none": (
         lambda x: (
