@@ -71,7 +71,7 @@ def resampled(builder: relax.BlockBuilder, data: Any, rows: Mapping[int, Any], *
     dtype, rank = str(data.ty.dtype), len(data.ty.shape)
     wide = dtype if dtype == "float64" else "float32"
     made = as_dtype(builder, data, wide)
-    for axis, matrix in reversed(rows.items()):  # the last axis first, as others do, which shows in bytes
+    for axis, matrix in reversed(list(rows.items())):  # the last axis first, as others do, which shows in bytes
         order = [*(one for one in range(rank) if one != axis), axis]
         if axis != rank - 1:
             made = builder.emit(relax.op.permute_dims(made, order))
