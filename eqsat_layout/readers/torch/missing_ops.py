@@ -78,8 +78,10 @@ def of_size(b: relax.BlockBuilder, size: Any) -> Any:
 
 
 def _scalar(b: relax.BlockBuilder, number: Any, dtype: Any = None, **_: Any) -> Any:
-    """A number as a tensor without axes."""
+    """A number as a tensor without axes, which those are that were worked out of sizes."""
     name = "float32" if dtype is None else dtype_name(dtype)
+    if isinstance(getattr(number, "ty", None), relax.TensorType):
+        return as_dtype(b, number, name)
     return (
         b.emit(relax.op.astype(of_size(b, number), name)) if isinstance(number, ir.Expr) else relax.const(number, name)
     )

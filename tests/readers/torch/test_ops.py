@@ -355,6 +355,15 @@ def test_parts_that_are_written_and_variances_of_open_sizes() -> None:
             np.testing.assert_allclose(got, one, rtol=1e-4, atol=1e-5)
 
 
+def test_a_size_bounds_floats() -> None:
+    """It was refused at the size as a float: "Mismatched type on argument #0"."""
+    rows = {0: torch.export.Dim.DYNAMIC}
+    bounded = FunctionModule(lambda x: x.clamp(max=x.shape[0]))
+    session = eqsat_layout.Session(torch.export.export(bounded, (X * 9,), dynamic_shapes=((rows,),)))
+    (got,) = session.run(None, {session.inputs[0].name: X[:4] * 9})
+    np.testing.assert_array_equal(got, (X[:4] * 9).clamp(max=4))
+
+
 def test_a_size_that_torch_finds_to_be_a_number_is_one() -> None:
     """It was a symbol of the name 6, and what it met had no shape: norms that train were left to torch."""
     auto = {0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO}
