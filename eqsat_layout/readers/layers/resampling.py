@@ -65,23 +65,24 @@ def in_steps(weights: Array) -> Array:
     return np.asarray(np.trunc(weights * 2.0**bits + np.copysign(0.5, weights)) / 2.0**bits)
 
 
-def resampled(builder: relax.BlockBuilder, data: Any, rows: Mapping[int, Any]) -> Any:
-    """``data`` with each axis of ``rows`` made of what the rows of its matrix, an array or a tensor of Relax, say."""
+def resampled(builder: relax.BlockBuilder, data: Any, rows: Mapping[int, Any], *, rounds: bool = True) -> Any:
+    """``data`` with each axis of ``rows`` made of what the rows of its matrix, an array or a tensor of Relax, say.
+    ``rounds``: whether bytes are rounded after each axis, halves up; they lose their fractions at the end else."""
     dtype, rank = str(data.ty.dtype), len(data.ty.shape)
     wide = dtype if dtype == "float64" else "float32"
     made = as_dtype(builder, data, wide)
-    for axis, matrix in reversed(
-        list(rows.items())
-    ):  # the last one first, as others do: bytes are rounded after each, halves up
+    for axis, matrix in reversed(list(rows.items())):  # the last axis first, as others do, which shows in bytes
         order = [*(one for one in range(rank) if one != axis), axis]
         if axis != rank - 1:
             made = builder.emit(relax.op.permute_dims(made, order))
         made = builder.emit(relax.op.matmul(made, _columns(builder, matrix, wide)))
         if axis != rank - 1:
             made = builder.emit(relax.op.permute_dims(made, [order.index(one) for one in range(rank)]))
-        if dtype == "uint8":
+        if dtype == "uint8" and rounds:
             moved = builder.emit(relax.op.add(made, relax.const(0.5, wide)))
             made = builder.emit(relax.op.clip(builder.emit(relax.op.floor(moved)), 0, 255))
+    if dtype == "uint8" and not rounds:
+        made = builder.emit(relax.op.clip(made, 0, 255))
     return as_dtype(builder, made, dtype)
 
 

@@ -69,7 +69,7 @@ def by_rows(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any]
         return made
     means = Filter(kind, a, excludes=bool(attributes.get("exclude_outside")))
     rows = {one.at: _weights(builder, one, where, means, smooths=_smooths(attributes)) for one in changed}
-    return resampled(builder, inputs[0], rows)
+    return resampled(builder, inputs[0], rows, rounds=_smooths(attributes))  # as ONNX Runtime has bytes
 
 
 def _indices(builder: relax.BlockBuilder, axis: _Axis, where: str, rounding: str) -> Any:

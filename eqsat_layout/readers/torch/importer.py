@@ -265,25 +265,11 @@ class _Mended(_Base):  # type: ignore[misc]
             made = self.block_builder.emit(relax.op.add(made, _of_type(self.block_builder, along, wide)))
         return _of_type(self.block_builder, made, dtype)
 
-    def _clamp(self, node: Any) -> Any:
-        """Of whole numbers, whose bounds TVM takes for infinite floats where there are none; bounds may be sizes."""
-        data, *bounds = self.retrieve_args(node)
-        bounds = [*bounds, node.kwargs.get("min"), node.kwargs.get("max")][:2]
-        dtype = str(data.ty.dtype)
-        if any(_is_tensor(one) for one in bounds):
-            return super()._clamp(node)
-        if not dtype.startswith(("int", "uint")) and not any(isinstance(one, relax.Expr) for one in bounds):
-            return super()._clamp(node)
-        for op, bound in zip((relax.op.maximum, relax.op.minimum), bounds, strict=True):
-            if bound is not None:
-                data = self.block_builder.emit(op(data, _of_type(self.block_builder, bound, dtype)))
-        return data
-
     def _pow(self, node: Any) -> Any:
-        """Roots are such, as in torch: of -inf NaN, of -0 -0."""
+        """Roots are such, as in torch: of -inf NaN, of -0 -0. Those of narrow floats are powers there."""
         data, exponent = self.retrieve_args(node)
         root = _ROOTS.get(exponent) if isinstance(exponent, float) and _is_tensor(data) else None
-        if root is None or not str(data.ty.dtype).startswith(("float", "bfloat")):
+        if root is None or str(data.ty.dtype) not in ("float32", "float64"):
             return super()._pow(node)
         return self.block_builder.emit(root(data))
 
@@ -330,7 +316,7 @@ _OF_ONE_TYPE: Final = frozenset(
         "pow.Tensor_Tensor",
         "pow.Scalar",
     ]
-    + ["floor_divide.default", "div.Tensor_mode", "logaddexp.default"]
+    + ["floor_divide.default", "remainder.default", "div.Tensor_mode", "logaddexp.default"]
     + list(SHIFTS)
 )
 """Ops whose operands are brought to one type before."""

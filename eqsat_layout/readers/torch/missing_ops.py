@@ -13,6 +13,7 @@ import numpy as np
 from tvm import ir, relax, tirx
 
 from eqsat_layout.errors import EqsatError
+from eqsat_layout.readers.layers.dtypes import as_dtype
 from eqsat_layout.readers.layers.extremes import extreme
 from eqsat_layout.readers.layers.padding import CONSTANT, padded
 from eqsat_layout.readers.layers.resampling import Filter, in_steps, resampled
@@ -77,8 +78,10 @@ def of_size(b: relax.BlockBuilder, size: Any) -> Any:
 
 
 def _scalar(b: relax.BlockBuilder, number: Any, dtype: Any = None, **_: Any) -> Any:
-    """A number as a tensor without axes."""
+    """A number as a tensor without axes, which those are that were worked out of sizes."""
     name = "float32" if dtype is None else dtype_name(dtype)
+    if isinstance(getattr(number, "ty", None), relax.TensorType):
+        return as_dtype(b, number, name)
     return (
         b.emit(relax.op.astype(of_size(b, number), name)) if isinstance(number, ir.Expr) else relax.const(number, name)
     )
@@ -101,19 +104,20 @@ def _scatter_reduce(
         raise EqsatError(f"scatter_reduce with reduce={reduce} of {dtype} is not done")
     if reduce != "mean" and include_self:
         return _scatter(_REDUCTIONS[reduce])(b, data, dim, index, source)
-    none = b.emit(op.zeros(data.ty.shape, "int32"))  # bytes count no more than 127
+    nothing = b.emit(op.zeros(data.ty.shape, "int32"))  # bytes count no more than 127
     ones = b.emit(op.ones(_cut(b, source, index).ty.shape, "int32"))
-    counts = _scatter("add")(b, none, dim, index, ones)
+    counts = _scatter("add")(b, nothing, dim, index, ones)
     if not include_self:
         gets = b.emit(op.greater(counts, relax.const(0, "int32")))
         data = b.emit(op.where(gets, _neutral(reduce, dtype), data))
     made = _scatter(_REDUCTIONS[reduce])(b, data, dim, index, source)
     if reduce != "mean":
         return made
-    least = relax.const(1, "int32")
-    own = b.emit(op.maximum(counts, least) if not include_self else op.add(counts, least))
+    own = as_dtype(b, b.emit(op.add(counts, relax.const(1, "int32"))) if include_self else counts, dtype)
+    none, one = (relax.const(number, dtype) for number in (0, 1))
+    own = b.emit(op.where(b.emit(op.equal(own, none)), one, own))  # 256 bytes are none, in torch too
     divide = op.divide if dtype.startswith(("float", "bfloat")) else op.floor_divide
-    return b.emit(divide(made, b.emit(op.astype(own, dtype))))
+    return b.emit(divide(made, own))
 
 
 def _index_reduce(

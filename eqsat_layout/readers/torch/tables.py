@@ -14,6 +14,7 @@ from tvm import relax, tirx
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.readers.layers.dtypes import as_dtype
 from eqsat_layout.readers.layers.extremes import extreme
+from eqsat_layout.readers.torch.arithmetic import inverted
 from eqsat_layout.readers.torch.missing_ops import of_size
 from eqsat_layout.readers.torch.types import dtype_name
 
@@ -90,7 +91,7 @@ def searchsorted(
     row = b.emit(op.expand_dims(sorted_rows, -2))
     each = b.emit(op.expand_dims(values, -1))
     is_behind = b.emit((op.greater if is_right else op.greater_equal)(row, each))
-    is_before = b.emit(op.logical_not(is_behind))
+    is_before = inverted(b, is_behind)
     return b.emit(op.sum(b.emit(op.astype(is_before, "int32" if out_int32 else "int64")), [-1]))
 
 

@@ -1,10 +1,10 @@
 """Tensors compared bit for bit, and the elements that they are made of.
 
 In: shapes and dtypes. Out: arrays of several worlds, first axis. Two worlds hold small numbers, of which sums and
-products are exact; one is full of special ones: NaN, infinities, zeros of both signs, denormals, ends of integers, and
-the last, which computes as devices do, of the same; two hold two special numbers each, the same in all tensors of a
-model, so that these meet everywhere; one is rough, so that every rounding shows. NaN is one value, whatever its
-payload; -0.0 is not 0.0.
+products are exact, and the second one some that rules speak of; one is full of special ones: NaN, infinities, zeros of
+both signs, denormals, ends of integers, and the last, which computes as devices do, of the same; two hold two special
+numbers each, the same in all tensors of a model, so that these meet everywhere; one is rough, so that every rounding
+shows. NaN is one value, whatever its payload; -0.0 is not 0.0.
 """
 
 from __future__ import annotations

@@ -133,13 +133,22 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         lambda x, i: (
             *(x.scatter_reduce(1, i, x[:, :3] + 1, "mean", include_self=own) for own in (True, False)),
             x.index_reduce(0, i[0] % 5, x[:3], "mean"),
-x.to(torch.int8).scatter_reduce(0, MANY, torch.ones_like(MANY).to(torch.int8), "amax", include_self=False),
+            x.to(torch.int8).scatter_reduce(0, MANY, torch.ones_like(MANY).to(torch.int8), "amax", include_self=False),
         ),
         (torch.arange(-13, 17).reshape(5, 6) * 7, PLACES),
     ),
     "roots of infinities": (
         lambda x: (x**0.5, 1 / x**0.5, x**-0.5),
         (torch.tensor([-math.inf, -0.0, 0.0, 4.0, math.inf]),),
+    ),
+    "means of so many bytes that their number is none": (
+        lambda x, ones: x.scatter_reduce(0, MANY[:256], ones, "mean", include_self=False),
+        (torch.zeros((2, 3), dtype=torch.int8), torch.ones((256, 3), dtype=torch.int8)),
+    ),
+    "roots of halves, which are powers": (lambda x: (x**0.5, x**-0.5), (torch.tensor([-math.inf, -0.0, 4.0]).half(),)),
+    "remainders of a number by tensors": (
+        lambda x, i: (7 % x, -7.5 % x, 7 // x, 7 % i, 7 // i, 0.5 % i),
+        (torch.tensor([0.1, -0.3, 4.0]), torch.tensor([3, -3, 10])),
     ),
     "numbers that are none": (
         lambda x: (
@@ -344,6 +353,15 @@ def test_parts_that_are_written_and_variances_of_open_sizes() -> None:
         wanted = torch.utils._pytree.tree_leaves(_strewn(x))
         for got, one in zip(session.run(None, {session.inputs[0].name: x}), wanted, strict=True):
             np.testing.assert_allclose(got, one, rtol=1e-4, atol=1e-5)
+
+
+def test_a_size_bounds_floats() -> None:
+    """It was refused at the size as a float: "Mismatched type on argument #0"."""
+    rows = {0: torch.export.Dim.DYNAMIC}
+    bounded = FunctionModule(lambda x: x.clamp(max=x.shape[0]))
+    session = eqsat_layout.Session(torch.export.export(bounded, (X * 9,), dynamic_shapes=((rows,),)))
+    (got,) = session.run(None, {session.inputs[0].name: X[:4] * 9})
+    np.testing.assert_array_equal(got, (X[:4] * 9).clamp(max=4))
 
 
 def test_a_size_that_torch_finds_to_be_a_number_is_one() -> None:
