@@ -44,6 +44,7 @@ from eqsat_layout.targets.schedules.infinities import begins_with_infinity, infi
 from eqsat_layout.targets.schedules.math_functions import expand_functions
 from eqsat_layout.targets.schedules.narrow_indices import narrow_indices
 from eqsat_layout.targets.schedules.quantised_values import quantise_in_few_steps
+from eqsat_layout.targets.schedules.remainders import short_remainders
 from eqsat_layout.targets.schedules.row_divisors import divide_rows_once
 from eqsat_layout.targets.schedules.stages import new_schedule, stages_of
 from eqsat_layout.tir.blocks import changes_what_it_reads
@@ -173,7 +174,7 @@ def _on_matrix_unit(func: Any, means: StageMeans) -> Any:
 
 def _with_short_functions(func: Any) -> Any:
     """``func`` with functions as arithmetic, which is not exact in NaN and signs of zero."""
-    return expand_functions(quantise_in_few_steps(func))
+    return short_remainders(expand_functions(quantise_in_few_steps(func)))
 
 
 def joined_primfunc(func: Any, machine: CpuMachine, *, passes: int, nanoseconds: float) -> Any:
