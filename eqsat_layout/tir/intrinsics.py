@@ -15,6 +15,9 @@ from eqsat_layout.tir.structural import nodes_of
 OF_BITS: Final = ("tirx.reinterpret", "tirx.nextafter")
 """Ops whose results depend on the type of their operands."""
 
+_OWN: Final = "eqsat_layout."
+"""The room of ops of our own."""
+
 
 def is_call(node: Any, name: str) -> bool:
     """A call of the op of that name."""
@@ -55,8 +58,13 @@ def calls_library(func: Any) -> bool:
 
 def pure_op(name: str, description: str) -> Any:
     """A new op ``eqsat_layout.NAME`` that TVM knows nothing of but that it is pure, and the same for vectors."""
-    full = f"eqsat_layout.{name}"
+    full = f"{_OWN}{name}"
     tvm.get_global_func("ir.RegisterOp")(full, description)
     tvm.ir.register_op_attr(full, "TVectorizable", True)
     tvm.ir.register_op_attr(full, "TCallEffectKind", int(tirx.CallEffectKind.Pure.value))
     return tvm.ir.Op.get(full)
+
+
+def is_own(op: Any) -> bool:
+    """It was made by :func:`pure_op`."""
+    return str(op.name).startswith(_OWN)

@@ -12,10 +12,11 @@ import tvm
 from tvm import relax, te, tirx
 
 import eqsat_layout
-from eqsat_layout.passes.let_vectors import round_in_vectors, serialise_let_vectors
+from eqsat_layout.passes.let_vectors import round_in_vectors, serialise_let_vectors, serialise_scalar_functions
 from eqsat_layout.readers.layers.window_maxima import Windows, window_maxima
 from eqsat_layout.targets.cpu.build import build_scheduled
 from eqsat_layout.targets.cpu.target import normalize_target
+from eqsat_layout.targets.schedules.exact_values import hidden
 from eqsat_layout.targets.schedules.stages import new_schedule, stages_of
 from eqsat_layout.tir.structural import nodes_of
 
@@ -100,3 +101,22 @@ def test_bits_of_one_number_in_all_lanes(dtype: str, name: str) -> None:
     given = (tvm.runtime.tensor(array.astype(getattr(ml_dtypes, dtype))) for array in (one, two))
     got = relax.VirtualMachine(compiled, tvm.cpu())["main"](*given).numpy()
     np.testing.assert_allclose(got.astype("float32"), expected, rtol=0.1, atol=0.1)
+
+
+@pytest.mark.parametrize(("name", "kind"), [("not", tirx.ForKind.VECTORIZED), ("sinh", tirx.ForKind.SERIAL)])
+def test_hidden_arithmetic_is_done_in_vectors(name: str, kind: Any) -> None:
+    """It was taken for functions that have none: the product of a number and whether it differs took nine times as
+    long."""
+    x, y = (te.placeholder((32,), "float32", own) for own in "xy")
+
+    def element(i: Any) -> Any:
+        factor = tirx.Cast("float32", tirx.Not(tirx.EQ(x[i], y[i]))) if name == "not" else tirx.sinh(y[i])
+        return factor * x[i]
+
+    sch = new_schedule(te.create_prim_func([x, y, te.compute((32,), element)]))
+    (loop,) = sch.get_loops(stages_of(sch)[0].block)
+    sch.vectorize(loop)
+    func = hidden(sch.mod["main"])
+    assert any("eqsat_layout." in str(call.op.name) for call in nodes_of(func.body, tvm.ir.Call)) == (name == "not")
+    changed = serialise_scalar_functions()(tvm.IRModule({"main": func}))["main"]
+    assert [one.kind for one in nodes_of(changed.body, tirx.For)] == [kind]
