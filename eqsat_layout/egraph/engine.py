@@ -150,7 +150,7 @@ class Engine:
 
     def saturate(self, ruleset: str, budget: Budget) -> Ending:
         """Runs ``ruleset`` until nothing changes, until it hits a limit, or for a while."""
-        steps = 1 if budget.is_guarded else _MOST_STEPS
+        steps = 1 if budget.begins_slowly else _MOST_STEPS
         nodes, memory, taken = self.size(), used_megabytes(), 0
         self._recent.append([])
         while True:

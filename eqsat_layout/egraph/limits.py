@@ -80,13 +80,15 @@ class Stop:
 
 
 class Budget:
-    """What one phase may still take. ``is_guarded``: there are rules that nobody has tried.
+    """What one phase may still take. ``is_guarded``: there are rules that nobody has tried. ``begins_slowly``: these,
+    or limits that somebody asked for, are there, which several steps at once would go beyond.
 
     ``size``: of the program, its ops and their operands.
     """
 
     def __init__(self, limits: Limits, size: int, is_guarded: bool):
         self.rounds, self.is_guarded = limits.rounds, is_guarded
+        self.begins_slowly = is_guarded or (limits.nodes, limits.steps, limits.matches) != (None, None, None)
         self._nodes = _NODES + _NODES_EACH * size if limits.nodes is None else limits.nodes
         self._steps = _STEPS + _STEPS_EACH * size if limits.steps is None else limits.steps
         many = max(self._nodes, _NODES + _NODES_EACH * size) * _MATCHES_OF_A_NODE
