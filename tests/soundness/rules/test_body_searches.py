@@ -6,6 +6,8 @@ import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from soundness.rules.own_rules import own_rules
+
 from eqsat_layout.egraph.rules import rule_files
 from eqsat_layout.graph.borders import Part
 from eqsat_layout.graph.part_calls import part_calls
@@ -46,14 +48,11 @@ def test_a_relation_with_a_meaning_is_looked_for_by_it(tmp_path: Path) -> None:
 
 
 def test_views_have_the_attributes_that_a_rule_says(tmp_path: Path) -> None:
-    path = tmp_path / "mine.egg"
-    path.write_text(
+    base, (rule,) = own_rules(
+        tmp_path,
         """(rule ((= y (Op k (Arg x (End)))) (is k "relax.permute_dims") (attr k "axes" "[0, 3, 1, 2]"))
                  ((union y x)) :ruleset logical :name "moved")""",
-        encoding="utf-8",
     )
-    base = read_rule_base([*rule_files(), path])
-    (rule,) = [rule for rule in base.rules if rule.file == str(path)]
     shape = (1, 2, 3, 4)
     turned = IndexMap.make(shape, [[Digit(axis, 1, shape[axis])] for axis in (3, 2, 1, 0)])
     instances = Instances(dict(searches(base, rule))).draw([shape], [turned], lambda *_: turned, random.Random(0))
@@ -66,10 +65,7 @@ def test_views_have_the_attributes_that_a_rule_says(tmp_path: Path) -> None:
 
 def drawn(tmp_path: Path, rule: str, shapes: Sequence[tuple[int, ...]]) -> list[Mapping[str, OpCall | Part]]:
     """Instances of a rule's body in a vocabulary after each other."""
-    path = tmp_path / "mine.egg"
-    path.write_text(rule, encoding="utf-8")
-    base = read_rule_base([*rule_files(), path])
-    (mine,) = [one for one in base.rules if one.file == str(path)]
+    base, (mine,) = own_rules(tmp_path, rule)
     instances, rng = Instances(dict(searches(base, mine))), random.Random(0)
     found = [instances.draw([shape], [], lambda shape, _: IndexMap.identity(shape), rng) for shape in shapes]
     return [one for made in found for several in made.values() for one in several]
@@ -90,14 +86,11 @@ def test_ops_of_any_one_name_take_turns(tmp_path: Path) -> None:
 
 def test_what_is_said_to_be_some_text_is_looked_for_as_that(tmp_path: Path) -> None:
     """Where a type, a name or an attribute stood behind a variable, instances were found by chance only."""
-    path = tmp_path / "mine.egg"
-    path.write_text(
+    base, (rule,) = own_rules(
+        tmp_path,
         """(rule ((= y (Op k (Arg x (End)))) (is k n) (= n "relax.sum") (attr k "axis" a) (= "[0]" a)
                   (typed x t) (= t "int8[5]")) ((live y)) :ruleset logical :name "behind variables")""",
-        encoding="utf-8",
     )
-    base = read_rule_base([*rule_files(), path])
-    (rule,) = [rule for rule in base.rules if rule.file == str(path)]
     ((_, sought),) = searches(base, rule)
     assert sought.named == (("k", "relax.sum"),)
     assert sought.typed == (("x", '"int8[5]"'),)

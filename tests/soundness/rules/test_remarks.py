@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from eqsat_layout.egraph.rules import rule_files
+from soundness.rules.own_rules import own_rules
+
 from eqsat_layout.soundness.rules.remarks import never_true
-from eqsat_layout.soundness.rules.rule_base import read_rule_base
 
 
 def test_a_guard_on_an_attribute_that_is_never_so_is_told_how_it_is(tmp_path: Path) -> None:
     """The axes of a view are numbers, whatever the program left out: nothing more was said."""
-    path = tmp_path / "mine.egg"
-    path.write_text(
+    _, (rule,) = own_rules(
+        tmp_path,
         '(rule ((= y (Op k (Arg x (End)))) (is k "relax.permute_dims") (attr k "axes" "None")) ((union y x))'
-        ' :ruleset logical :name "none")'
+        ' :ruleset logical :name "none")',
     )
-    (rule,) = (rule for rule in read_rule_base([*rule_files(), path]).rules if rule.file == str(path))
     rows = {
         "is": [("turned", "relax.permute_dims"), ("sum", "relax.sum")],
         "attr": [("turned", "axes", "[1, 0]"), ("sum", "axes", "[0]")],

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+from soundness.rules.own_rules import own_rules
 
-from eqsat_layout.egraph.rules import rule_files
 from eqsat_layout.soundness.rules.bits import RandomElements
-from eqsat_layout.soundness.rules.rule_base import read_rule_base
 from eqsat_layout.soundness.rules.spoken_numbers import spoken_numbers
 
 RULE = """(rule ((= y (Op k (Arg x (Arg c (End))))) (is k "relax.equal") (filled-with c "1000") (typed x "float32[77]"))
@@ -17,9 +16,7 @@ RULE = """(rule ((= y (Op k (Arg x (Arg c (End))))) (is k "relax.equal") (filled
 
 def test_numbers_of_a_rule_are_elements_in_one_world(tmp_path: Path) -> None:
     """No tensor held 1000: "no cast gives 1000" was called sound. Of 2 there are enough; 77 is no element."""
-    path = tmp_path / "mine.egg"
-    path.write_text(RULE, encoding="utf-8")
-    (rule,) = [rule for rule in read_rule_base([*rule_files(), path]).rules if rule.file == str(path)]
+    _, (rule,) = own_rules(tmp_path, RULE)
     numbers = spoken_numbers((rule,))
     assert {1000.0, 1001.0, 999.0, -0.3} <= set(numbers)
     assert not {77.0, 32.0, 2.0} & set(numbers)
