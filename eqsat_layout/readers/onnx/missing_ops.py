@@ -16,14 +16,13 @@ from eqsat_layout.errors import EqsatError
 from eqsat_layout.readers.guards.tensor_sizes import MOST_PARTS
 from eqsat_layout.readers.layers.deformed import deformed
 from eqsat_layout.readers.layers.determinants import determinant
-from eqsat_layout.readers.layers.extremes import extreme
 from eqsat_layout.readers.layers.fourier import fourier_transform, short_time_fourier_transform
 from eqsat_layout.readers.layers.scattering import scattered
 from eqsat_layout.readers.onnx.element_moves import cache_updated, image_of_windows
 from eqsat_layout.readers.onnx.one_hots import hardmax, one_hot
 from eqsat_layout.readers.onnx.pools import pooled_norms, pooled_with_places
 from eqsat_layout.readers.onnx.quantized import quantised_dynamically
-from eqsat_layout.readers.onnx.reductions import log_sum_exp
+from eqsat_layout.readers.onnx.reductions import extreme_of_axes, log_sum_exp
 
 
 def converted(builder: relax.BlockBuilder, kind: str, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
@@ -139,17 +138,6 @@ def _diagonal(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, An
     return one
 
 
-def _extreme(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any], *, is_max: bool) -> Any:
-    """``ReduceMax`` and ``ReduceMin``: of infinities alone an infinity, where TVM's begin with the lowest number."""
-    data, name = inputs[0], "Max" if is_max else "Min"
-    if inputs[1] is not None and not isinstance(inputs[1], ir.GenericConst):
-        raise EqsatError(f"Reduce{name} along axes that are known at run time only is not done")
-    axes = attributes.get("axes") if inputs[1] is None else inputs[1].value.numpy().tolist()
-    if not axes and attributes.get("noop_with_empty_axes"):
-        return data
-    return extreme(builder, data, axes or None, keeps=bool(attributes.get("keepdims", 1)), is_max=is_max)
-
-
 def _deformed(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any]) -> Any:
     """``DeformConv``."""
     data, weight, offset, bias, mask = inputs[:5]
@@ -224,8 +212,8 @@ _MAKERS: Final[dict[str, Callable[..., Any]]] = {
     "EyeLike": _diagonal,
     "OneHot": one_hot,
     "Hardmax": hardmax,
-    "ReduceMax": lambda builder, inputs, attributes: _extreme(builder, inputs, attributes, is_max=True),
-    "ReduceMin": lambda builder, inputs, attributes: _extreme(builder, inputs, attributes, is_max=False),
+    "ReduceMax": lambda builder, inputs, attributes: extreme_of_axes(builder, inputs, attributes, is_max=True),
+    "ReduceMin": lambda builder, inputs, attributes: extreme_of_axes(builder, inputs, attributes, is_max=False),
     "DeformConv": _deformed,
     "SplitToSequence": _parts,
     "Einsum": _summed,

@@ -13,6 +13,14 @@ from eqsat_layout.errors import EqsatError
 from eqsat_layout.readers.layers.extremes import extreme
 
 
+def extreme_of_axes(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any], *, is_max: bool) -> Any:
+    """``ReduceMax`` and ``ReduceMin``: of infinities alone an infinity, where TVM's begin with the lowest number."""
+    axes = _axes("ReduceMax" if is_max else "ReduceMin", inputs, attributes)
+    if not axes and attributes.get("noop_with_empty_axes"):
+        return inputs[0]
+    return extreme(builder, inputs[0], axes or None, keeps=bool(attributes.get("keepdims", 1)), is_max=is_max)
+
+
 def log_sum_exp(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any]) -> Any:
     """``ReduceLogSumExp``; of infinities no difference is taken."""
     data, emit, op = inputs[0], builder.emit, relax.op

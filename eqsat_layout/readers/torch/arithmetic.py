@@ -22,12 +22,7 @@ def differs(b: relax.BlockBuilder, one: Any, other: Any) -> Any:
     """``ne``: a NaN differs from all, which TVM's own comparison says on devices only."""
     if not _is_float(one):
         return b.emit(relax.op.not_equal(one, other))
-    return inverted(b, b.emit(relax.op.equal(one, other)))
-
-
-def inverted(b: relax.BlockBuilder, x: Any) -> Any:
-    """The other booleans, in vectors: of another op's result ``relax.logical_not`` takes ten times as long."""
-    return b.emit(relax.op.logical_xor(x, relax.const(True, "bool")))
+    return b.emit(relax.op.logical_not(b.emit(relax.op.equal(one, other))))
 
 
 def _exclusive(b: relax.BlockBuilder, one: Any, other: Any) -> Any:

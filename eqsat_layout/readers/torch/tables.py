@@ -14,7 +14,6 @@ from tvm import relax, tirx
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.readers.layers.dtypes import as_dtype
 from eqsat_layout.readers.layers.extremes import extreme
-from eqsat_layout.readers.torch.arithmetic import inverted
 from eqsat_layout.readers.torch.missing_ops import of_size
 from eqsat_layout.readers.torch.types import dtype_name
 
@@ -91,7 +90,7 @@ def searchsorted(
     row = b.emit(op.expand_dims(sorted_rows, -2))
     each = b.emit(op.expand_dims(values, -1))
     is_behind = b.emit((op.greater if is_right else op.greater_equal)(row, each))
-    is_before = inverted(b, is_behind)
+    is_before = b.emit(op.logical_not(is_behind))
     return b.emit(op.sum(b.emit(op.astype(is_before, "int32" if out_int32 else "int64")), [-1]))
 
 
@@ -103,11 +102,12 @@ def bucketized(
     made = b.emit(op.bucketize(values, boundaries, out_int32, right))
     if not str(values.ty.dtype).startswith(("float", "bfloat")):
         return made
-    count = _of_type(b, boundaries.ty.shape.values[0], str(made.ty.dtype))
+    count = _counted(b, boundaries.ty.shape.values[0], str(made.ty.dtype))
     return b.emit(op.where(b.emit(op.isnan(values)), count, made))
 
 
-def _of_type(b: relax.BlockBuilder, extent: Any, dtype: str) -> Any:
+def _counted(b: relax.BlockBuilder, extent: Any, dtype: str) -> Any:
+    """An extent as a number."""
     if isinstance(extent, tirx.IntImm):
         return relax.const(int(extent), dtype)
     return as_dtype(b, of_size(b, extent), dtype)
