@@ -7,7 +7,6 @@ elsewhere could be anything of the process, its code included, and a model's con
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
@@ -15,6 +14,7 @@ import tvm
 from tvm import ir, s_tir, tirx
 
 from eqsat_layout.tir.analyzers import analyzer_of
+from eqsat_layout.tir.extents import unravelled
 from eqsat_layout.tir.structural import mapped_body, nodes_of, walk, with_primfuncs
 
 
@@ -69,7 +69,7 @@ def guarded_store(store: Any) -> Any:
     if flat is not None:  # one number is looked at, and not taken apart
         place = tirx.Var("place", flat.ty.dtype)
         extents = [int(extent) for extent in store.buffer.ty.shape]
-        write = tirx.BufferStore(store.buffer, store.value, _digits(place, extents))
+        write = tirx.BufferStore(store.buffer, store.value, unravelled(place, extents))
         within = tirx.And(place >= 0, place < tirx.const(math.prod(extents), str(place.ty.dtype)))
         return tirx.SeqStmt([tirx.Bind(place, flat), tirx.IfThenElse(within, write, None)])
     places = [tirx.Var(f"place{number}", index.ty.dtype) for number, index in enumerate(store.indices)]
@@ -99,13 +99,3 @@ def _flat_index(store: Any) -> Any:
             return None
         flat = flat * tirx.const(extent, *dtypes) + index
     return last.a if analyzer.can_prove_equal(flat, last.a) else None
-
-
-def _digits(place: Any, extents: Sequence[int]) -> list[Any]:
-    """``place`` as indices of a buffer of such ``extents``."""
-    found: list[Any] = []
-    for extent in reversed(extents[1:]):
-        size = tirx.const(extent, str(place.ty.dtype))
-        found.insert(0, tirx.floormod(place, size))
-        place = tirx.floordiv(place, size)
-    return [place, *found]

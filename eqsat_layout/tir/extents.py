@@ -11,7 +11,7 @@ import keyword
 import math
 import operator
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import tvm
@@ -258,3 +258,12 @@ def _build(node: ast.expr, symbols: Mapping[str, Any], dtype: str) -> Any:
             if type(op) in _ARITHMETIC:
                 return _ARITHMETIC[type(op)](a, b)
     raise LayoutError(f"{ast.unparse(node)!r} is not the text of an extent")
+
+
+def unravelled(number: Any, extents: Sequence[int]) -> list[Any]:
+    """The indices, in a tensor of these extents, of the element that has this number in the order of memory."""
+    at: list[Any] = []
+    for extent in reversed(extents[1:]):
+        at.insert(0, number % extent)
+        number = number // extent
+    return [number, *at]

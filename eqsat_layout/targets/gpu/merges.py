@@ -18,6 +18,7 @@ from tvm.script.ir_builder import tirx as T
 
 from eqsat_layout.targets.gpu.sorting_order import is_less, is_same
 from eqsat_layout.targets.schedules.accesses import as_int
+from eqsat_layout.tir.extents import unravelled
 
 LONG: Final = 2048
 """Elements of a row; of shorter ones all pairs are compared in less time than the launches of merges take (assumed)."""
@@ -106,7 +107,7 @@ def _merged(x: Any, places: Any, axis: int, length: int, is_descending: bool) ->
         with IRBuilder() as builder:
             with T.parallel(0, math.prod(shape)) as flat:
                 least, most = (T.buffer_proxy(T.decl_buffer([1], "int32", scope="local")) for _ in range(2))
-                at = _unravelled(flat, shape)
+                at = unravelled(flat, shape)
                 begin = at[axis] // (2 * length) * (2 * length)
                 middle, end = (tirx.min(begin + size, shape[axis]) for size in (length, 2 * length))
                 count = at[axis] - begin
@@ -126,14 +127,6 @@ def _merged(x: Any, places: Any, axis: int, length: int, is_descending: bool) ->
             return builder.get()
 
     return te.extern(x.shape, [x, places], lambda ins, outs: merge(*ins, *outs), name="merged", dtype="int32")
-
-
-def _unravelled(flat: Any, shape: list[int]) -> list[Any]:
-    at: list[Any] = []
-    for extent in reversed(shape):
-        at.insert(0, flat % extent)
-        flat = flat // extent
-    return at
 
 
 def _comes_first(one: Any, other: Any, is_descending: bool) -> Any:

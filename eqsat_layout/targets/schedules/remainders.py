@@ -13,13 +13,12 @@ from typing import Any
 from tvm import tirx
 
 from eqsat_layout.targets.schedules.lets import f32, named
-from eqsat_layout.tir.structural import structural_map
+from eqsat_layout.tir.structural import mapped_body
 
 
 def short_remainders(func: Any) -> Any:
     """``func`` itself where there are none."""
-    body = structural_map(func.body, (tirx.Mod, _shortened))
-    return func if body.same_as(func.body) else func.with_body(body)
+    return mapped_body(func, (tirx.Mod, _shortened))
 
 
 def _shortened(rest: Any) -> Any:

@@ -65,8 +65,8 @@ def _side_by_side(sch: Any, stage: Stage, epilogue: Stage | None, machine: CpuMa
         raise Refused("no vector axis")
     outer, steps = loops[:count], loops[count:]
     joined = sch.fuse(*outer[-run:]) if run > 1 else outer[-1]
-    count = extent_of(sch, joined) // lanes
-    vectors = 1 if lanes % 2 else _vectors(count, [extent_of(sch, loop) for loop in outer[:-run]], stage, machine)
+    all_vectors = extent_of(sch, joined) // lanes
+    vectors = 1 if lanes % 2 else _vectors(all_vectors, [extent_of(sch, loop) for loop in outer[:-run]], stage, machine)
     tile, vector, lane = sch.split(joined, [None, vectors, lanes])
     sch.reorder(*steps, vector, lane)
     sch.unroll(vector)
