@@ -84,13 +84,14 @@ def make_offers(
     slower: dict[str, Mapping[str, str]] = {}
     unused = dict.fromkeys(user or ())
     algorithms = target.algorithms()
+    laid_out = _laid_out(program)
     asked = {key: s for key, s in program.signatures.items() if only is None or key in only}
     for key, signature in asked.items():
         if not signature.flows or key in silent:
             continue
         assert signature.computation is not None
         own = list(target.candidates(signature.computation))
-        graphs, worth = _by_algorithms(signature, own, algorithms, prices)
+        graphs, worth = _by_algorithms(signature, own, algorithms, prices, comes_laid_out=key in laid_out)
         wanted += graphs
         if worth.dropped:
             slower[key] = worth.dropped
@@ -132,7 +133,12 @@ def make_offers(
 
 
 def _by_algorithms(
-    signature: Signature, candidates: Sequence[Candidate], algorithms: Sequence[Algorithm], prices: Roofline | None
+    signature: Signature,
+    candidates: Sequence[Candidate],
+    algorithms: Sequence[Algorithm],
+    prices: Roofline | None,
+    *,
+    comes_laid_out: bool,
 ) -> tuple[list[_Wanted], Worth]:
     """The graphs that compute the same as an op, of those algorithms that are worth it."""
     is_known = signature.computation is not None and not signature.symbols and algorithms
@@ -141,10 +147,25 @@ def _by_algorithms(
         return [], Worth((), {})
     worth = Worth(algorithms_for(conv, algorithms), {})
     if prices is not None and worth.kept:
-        worth = worth_of(signature, conv, candidates, worth.kept, prices)
+        worth = worth_of(signature, conv, candidates, worth.kept, prices, comes_laid_out=comes_laid_out)
     built = ((algorithm, algorithm.of(conv)) for algorithm in worth.kept)
     key = signature.key
     return [_Wanted(key, a.name, module, a.approx, growth=a.growth) for a, module in built if module is not None], worth
+
+
+def _laid_out(program: Program) -> set[str]:
+    """The keys of ops some of whose data, constants apart, come in a layout that nothing of their region chooses."""
+    found: set[str] = set()
+    for graph in program.graphs:
+        chosen: list[bool] = []
+        for node in graph.nodes:
+            signature = program.signatures.get(node.signature)
+            follows = node.kind == "get" or (signature is not None and bool(signature.parts))
+            own = signature is not None and signature.flows
+            chosen.append(node.kind == "const" or own or (follows and all(chosen[i] for i in node.inputs)))
+            if node.signature and not all(chosen[i] for i in node.inputs):
+                found.add(node.signature)
+    return found
 
 
 def _layouts_of(keys: Iterable[str], program: Program, target: Implementer) -> dict[str, tuple[Candidate, ...]]:

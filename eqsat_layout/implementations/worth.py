@@ -39,15 +39,19 @@ def worth_of(
     candidates: Iterable[Candidate],
     algorithms: Sequence[Algorithm],
     prices: Roofline,
+    *,
+    comes_laid_out: bool,
 ) -> Worth:
     """Dropped is what takes longer, even if its kernels run at full speed, than the op itself does in the best of its
     layouts, and than another algorithm does that runs well below full speed. One whose work is not known is kept. A
-    plan without what is dropped costs more by a copy of the op's data at most, where that lies in another layout."""
+    plan without what is dropped costs more by a copy of the op's data at most, where that lies in another layout;
+    where nothing here chooses that layout (``comes_laid_out``), what moves less of the data is kept."""
     if element_bits(conv.dtype) != _PRICED:
         return Worth(algorithms, {})
     own = min(prices.run(signature, *formats) for formats in _layouts(signature, candidates))
     rate = max(prices.flops, own_flops(conv) / own)
-    least = {a.name: _least(a.work(conv), rate, prices) for a in algorithms if a.work is not None}
+    judged = [a for a in algorithms if not (a.moves_less and comes_laid_out)]
+    least = {a.name: _least(a.work(conv), rate, prices) for a in judged if a.work is not None}
     best = min(least, key=lambda name: least[name], default="")
     dropped: dict[str, str] = {}
     for name, seconds in least.items():

@@ -15,7 +15,7 @@ from eqsat_layout.implementations.algorithms.col2im import col2im, why_not_col2i
 from eqsat_layout.implementations.algorithms.convolution import Convolution, convolution_of
 from eqsat_layout.implementations.algorithms.groups import grouped, merged, why_not_grouped, why_not_merged
 from eqsat_layout.implementations.algorithms.im2col import im2col, im2col_work, why_not_im2col
-from eqsat_layout.implementations.algorithms.subsampled import subsampled, why_not_subsampled
+from eqsat_layout.implementations.algorithms.subsampled import subsampled, subsampled_work, why_not_subsampled
 from eqsat_layout.implementations.algorithms.taps import taps_apart, why_not_taps_apart
 from eqsat_layout.implementations.algorithms.transposed import (
     transposed,
@@ -37,7 +37,8 @@ class Algorithm:
     ``growth``: how many times the elements of its constants an op over constants may give for it to be folded: four for
     the weights of Winograd's F(4, 3), which are worth it. ``grouped``: it is for convolutions in groups, else for
     those of one. ``widens``: also where factors have fewer bits than sums. ``reason``: why ``build`` gives nothing,
-    None where it gives something. ``work``: what it can't do without; None where that is not known.
+    None where it gives something. ``work``: what it can't do without; None where that is not known. ``moves_less``: it
+    is for data that come in a layout that they are moved from, of which it moves a part.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Algorithm:
     widens: bool = False
     reason: Callable[[Convolution], str | None] = lambda _: None
     work: Callable[[Convolution], Work] | None = None
+    moves_less: bool = False
 
     def of(self, conv: Convolution) -> Any:
         """The module; ``None`` where it does not apply."""
@@ -94,7 +96,15 @@ ALGORITHMS: Final = (
     _winograd(2, 5),
     _winograd(2, 7),
     Algorithm("im2col", False, im2col, reason=why_not_im2col, work=im2col_work),
-    Algorithm("subsampled", False, subsampled, widens=True, reason=why_not_subsampled),
+    Algorithm(
+        "subsampled",
+        False,
+        subsampled,
+        widens=True,
+        reason=why_not_subsampled,
+        work=subsampled_work,
+        moves_less=True,
+    ),
     Algorithm("upright", False, upright, widens=True, reason=why_not_upright),
     Algorithm("transposed", True, transposed, widens=True, reason=why_not_transposed),
     Algorithm("transposed in groups", True, transposed_in_groups, grouped=True, widens=True, reason=why_not_transposed),

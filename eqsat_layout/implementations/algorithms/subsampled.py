@@ -7,6 +7,7 @@ product where no axis has a window. The same products are added up in the same o
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -16,15 +17,14 @@ from tvm import relax
 
 from eqsat_layout.implementations.algorithms.convolution import STRETCHED, Axes, Convolution
 from eqsat_layout.implementations.algorithms.graphs import convolved, emitted, module_of
+from eqsat_layout.implementations.algorithms.work import Work, own_flops, own_weights
 
 
 def subsampled(conv: Convolution) -> tvm.IRModule | None:
     """``main(data, kernel)`` in the op's own operand order and layouts; ``None`` where all elements are read."""
     if why_not_subsampled(conv) is not None:
         return None
-    sliced = _sliced_axes(conv)
-    sizes = enumerate(zip(conv.out_size, conv.size, strict=True))
-    read = tuple(made if axis in sliced else own for axis, (made, own) in sizes)
+    sliced, read = _sliced_axes(conv), _read(conv)
     strides = tuple(1 if axis in sliced else stride for axis, stride in enumerate(conv.strides))
     rest = replace(conv, size=read, strides=strides)
 
@@ -38,11 +38,23 @@ def subsampled(conv: Convolution) -> tvm.IRModule | None:
     return module_of(conv, compute)
 
 
+def subsampled_work(conv: Convolution) -> Work:
+    """The same products, and the copy."""
+    return Work(own_flops(conv), conv.batch * conv.channels[0] * math.prod(_read(conv)), own_weights(conv))
+
+
 def why_not_subsampled(conv: Convolution) -> str | None:
     """Why it has none; None where it has."""
     if conv.is_stretched:
         return STRETCHED
     return None if _sliced_axes(conv) else "it has no axis with a stride and without a window"
+
+
+def _read(conv: Convolution) -> tuple[int, ...]:
+    """The size of the data that are left."""
+    sliced = _sliced_axes(conv)
+    sizes = enumerate(zip(conv.out_size, conv.size, strict=True))
+    return tuple(made if axis in sliced else own for axis, (made, own) in sizes)
 
 
 def _sliced_axes(conv: Convolution) -> Axes:
