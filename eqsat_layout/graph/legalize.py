@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
+from dataclasses import replace
+from functools import cache, partial
 from typing import Any, Final
 
 import numpy as np
@@ -18,6 +19,7 @@ from tvm import relax, te, tirx, topi
 from eqsat_layout.graph import images, quiet, wide_norms
 from eqsat_layout.graph.op_names import ops_in
 from eqsat_layout.graph.packed_convolution import PackedConvolution
+from eqsat_layout.graph.te_kernels import TeKernel
 from eqsat_layout.tir.counts_in_halves import with_wide_counts
 from eqsat_layout.tir.empty_reductions import with_empty_reductions
 from eqsat_layout.tir.intrinsics import short_name
@@ -53,9 +55,38 @@ MOST_OPERANDS: Final = 2048
 def legalize(mod: tvm.IRModule) -> tvm.IRModule:
     """``mod`` with its Relax ops as ``call_tir``; ops without a legalisation stay. Never raises for an op."""
     made = relax.transform.LegalizeOps({name: _legalizer_of(name) for name in ops_in(mod)})(mod)
-    return with_primfuncs(made, lambda _, func: with_wide_counts(with_empty_reductions(func)))
+    return with_primfuncs(made, lambda _, func: _mended(func))
 
 
+def _mended(func: Any) -> Any:
+    """A kernel of TVM's, right where that is not."""
+    return with_wide_counts(with_empty_reductions(func))
+
+
+def kernel_of(call: Any) -> TeKernel | None:
+    """The one kernel that a call of a Relax op is, where all sizes are known: many times as quick as :func:`legalize`.
+    None where it is not one kernel, or where it can't be legalised."""
+    try:
+        made = _legalizer_of(str(call.op.name))(_KernelsOnly(), call)
+    except REFUSALS:  # of what a builder is asked for besides
+        return None
+    return replace(made, func=_mended(made.func)) if isinstance(made, TeKernel) else None
+
+
+class _KernelsOnly:
+    """What a legaliser is given in place of a ``BlockBuilder``, which registers kernels and emits calls of them. Where
+    it gives it to TVM, as that of matmul does to infer a type, it is refused."""
+
+    def call_te(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> TeKernel:
+        """The kernel itself."""
+        return TeKernel.of(func, *args, **{name: arg for name, arg in kwargs.items() if name != "primfunc_name_hint"})
+
+    def normalize(self, made: TeKernel) -> TeKernel:
+        """It has a type already."""
+        return made
+
+
+@cache
 def _legalizer_of(name: str) -> Legalizer:
     ordinary = tvm.ir.Op.get(name).get_attr("FLegalize")  # has_attr says yes for every op
     if ordinary is None:

@@ -17,7 +17,7 @@ from eqsat_layout.errors import ILL_TYPED, LayoutError, MalformedModuleError
 from eqsat_layout.graph.borders import Part, parts_of
 from eqsat_layout.graph.frozen import FROZEN_ATTRIBUTE
 from eqsat_layout.graph.graph import Frozen, Lifted, Signature, TensorType
-from eqsat_layout.graph.legalize import legalize
+from eqsat_layout.graph.legalize import kernel_of, legalize
 from eqsat_layout.graph.rotations import is_legalised_rightly
 from eqsat_layout.graph.templates import Template, leaf_exprs, settings_of, takes_tensors
 from eqsat_layout.graph.vdevices import without_device
@@ -187,37 +187,62 @@ class Legalised:
 
 
 def legalise_calls(calls: Sequence[Any]) -> list[Legalised]:
-    """What each Relax call is as TIR. All are legalised as one module of one-op functions."""
+    """What each Relax call is as TIR. Those that are not one kernel at once are legalised as a module of functions of
+    one op each."""
     builder = relax.BlockBuilder()
-    types: list[Any] = []
-    for i, call in enumerate(calls):
-        params = [relax.Var(f"p{j}", without_device(leaf.ty)) for j, leaf in enumerate(leaf_exprs(call))]
-        types.append(_add_function(builder, f"f{i}", params, Template(call).over(params)))
-    mod: Any = legalize(builder.finalize()) if any(ty is not None for ty in types) else None
-    return [
-        Legalised() if ty is None else Legalised(_single_primfunc(mod[f"f{i}"], mod, ty), ty)
-        for i, ty in enumerate(types)
-    ]
+    typed = [_typed(builder, call) for call in calls]
+    funcs = {one: one.kernel for one in typed if one is not None}
+    left = [one for one, func in funcs.items() if func is None]
+    for i, one in enumerate(left):
+        _add_function(builder, f"f{i}", one)
+    mod: Any = legalize(builder.finalize()) if left else None
+    funcs |= {one: _single_primfunc(mod[f"f{i}"], mod, one) for i, one in enumerate(left)}
+    return [Legalised() if one is None else Legalised(funcs[one], one.call.ty) for one in typed]
 
 
-def _add_function(builder: Any, name: str, params: list[Any], call: Any) -> Any:
-    """Adds a function that returns ``call``; its type, or None if the call is ill-typed and nothing was added."""
+@dataclass(frozen=True, eq=False)
+class _Typed:
+    """A call over variables of its own, with its type."""
+
+    call: Any
+    params: Sequence[Any]
+
+    @property
+    def kernel(self) -> Any:
+        """The PrimFunc of a call of an op that is one kernel of one result; None where it is anything else."""
+        if not isinstance(self.call, ir.Call) or not isinstance(self.call.op, ir.Op):
+            return None
+        kernel = kernel_of(self.call) if isinstance(self.call.ty, relax.TensorType) else None
+        return None if kernel is None or not self.is_done_by(kernel.operands, kernel.ty) else kernel.func
+
+    def is_done_by(self, operands: Sequence[Any], ty: Any, params: Sequence[Any] | None = None) -> bool:
+        """What is over ``operands`` and gives a value of type ``ty`` is over the parameters (those of this call if no
+        others are given), in order, and gives what this call does. TVM's variance of int8 is int8 by its type, and
+        int64 as it is legalised."""
+        own = self.params if params is None else params
+        same = len(operands) == len(own) and all(a.same_as(p) for a, p in zip(operands, own, strict=True))
+        return same and _kinds(ty) == _kinds(self.call.ty)
+
+
+def _typed(builder: Any, call: Any) -> _Typed | None:
+    """None where it is ill-typed."""
+    params = [relax.Var(f"p{i}", without_device(leaf.ty)) for i, leaf in enumerate(leaf_exprs(call))]
     try:
-        call = builder.normalize(call)
-        block = relax.BindingBlock([relax.VarBinding(relax.Var("y", call.ty), call)])
-        body = builder.normalize(relax.SeqExpr([block], block.bindings[0].var))
-        function = relax.Function(params, body, call.ty).with_attr("global_symbol", name)
+        return _Typed(builder.normalize(Template(call).over(params)), params)
     except ILL_TYPED:
         return None
-    builder.add_func(function, name)
-    return call.ty
 
 
-def _single_primfunc(function: Any, mod: Any, ty: Any) -> Any:
-    """The PrimFunc, if the function is exactly one call of one over its parameters in order, for results of that type.
+def _add_function(builder: Any, name: str, typed: _Typed) -> None:
+    """Adds a function that returns the call."""
+    block = relax.BindingBlock([relax.VarBinding(relax.Var("y", typed.call.ty), typed.call)])
+    body = builder.normalize(relax.SeqExpr([block], block.bindings[0].var))
+    function = relax.Function(typed.params, body, typed.call.ty)
+    builder.add_func(function.with_attr("global_symbol", name), name)
 
-    TVM's variance of int8 is int8 by its type, and int64 as it is legalised.
-    """
+
+def _single_primfunc(function: Any, mod: Any, typed: _Typed) -> Any:
+    """The PrimFunc, if the function is exactly one call of one, and that does what the call does."""
     bindings = [b for block in function.body.blocks for b in block.bindings]
     calls = [b.value for b in bindings if isinstance(b.value, ir.Call)]
     if len(calls) != 1 or any(not isinstance(b.value, ir.Call | ir.Var) for b in bindings):
@@ -225,15 +250,9 @@ def _single_primfunc(function: Any, mod: Any, ty: Any) -> Any:
     (call,) = calls
     if not isinstance(call.op, ir.Op) or call.op.name != "relax.call_tir" or len(call.args) != 2:
         return None
-    if _kinds(call.ty) != _kinds(ty):
-        return None
-    operands = list(call.args[1].fields)
-    if len(operands) != len(function.params):
-        return None
-    if not all(a.same_as(p) for a, p in zip(operands, function.params, strict=True)):
-        return None
     func = mod[call.args[0]]
-    return func if isinstance(func, tirx.PrimFunc) else None
+    is_done = typed.is_done_by(list(call.args[1].fields), call.ty, function.params)
+    return func if is_done and isinstance(func, tirx.PrimFunc) else None
 
 
 def _kinds(ty: Any) -> Any:

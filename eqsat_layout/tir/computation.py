@@ -277,21 +277,21 @@ def _operations(value: Value) -> int:
 
 def _distinct(value: Value) -> list[tuple[Value, frozenset[int]]]:
     """What ``value`` is made of, each part once, with the iteration variables that it depends on."""
-    numbers: dict[tuple[object, ...], int] = {}
     found: list[tuple[Value, frozenset[int]]] = []
-
-    def number(part: Value) -> int:
-        args = [number(arg) for arg in part.args]
-        key = (part.op, part.dtype, part.literal, part.access, *args)
-        if key not in numbers:
-            iters = frozenset(i for arg in args for i in found[arg][1])
-            if part.access is not None:
-                iters |= part.access.iters
-            elif part.op == "iter":
-                iters |= {int(part.literal)}
-            numbers[key] = len(found)
-            found.append((part, iters))
-        return numbers[key]
-
-    number(value)
+    _number(value, {}, found)
     return found
+
+
+def _number(part: Value, numbers: dict[tuple[object, ...], int], found: list[tuple[Value, frozenset[int]]]) -> int:
+    """The place of ``part`` in ``found``, where it is put behind what it is made of."""
+    args = [_number(arg, numbers, found) for arg in part.args]
+    key = (part.op, part.dtype, part.literal, part.access, *args)
+    if key not in numbers:
+        iters = frozenset(i for arg in args for i in found[arg][1])
+        if part.access is not None:
+            iters |= part.access.iters
+        elif part.op == "iter":
+            iters |= {int(part.literal)}
+        numbers[key] = len(found)
+        found.append((part, iters))
+    return numbers[key]

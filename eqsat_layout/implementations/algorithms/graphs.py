@@ -5,14 +5,13 @@ In: a :class:`Convolution`. Out: Relax variables and tensor expressions in the o
 
 from __future__ import annotations
 
-import string
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tvm
 from tvm import relax, te, tirx, topi
-from tvm.relax.expr import te_tensor
 
+from eqsat_layout.graph.te_kernels import TeKernel
 from eqsat_layout.implementations.algorithms.convolution import Convolution
 
 
@@ -44,16 +43,9 @@ def module_of(conv: Convolution, compute: Callable[[relax.BlockBuilder, Any, Any
 
 
 def emitted(builder: relax.BlockBuilder, compute: Callable[..., te.Tensor], *operands: Any, name: str) -> Any:
-    """What ``compute`` makes of operands whose sizes are known, as ``emit_te`` emits it, which looks for symbols in all
-    shapes meanwhile and takes half as long again."""
-    tensors = [
-        te_tensor(one, {}, one.name if isinstance(one, relax.Var) else string.ascii_uppercase[i])
-        for i, one in enumerate(operands)
-    ]
-    made = compute(*tensors)
-    func = te.create_prim_func([*tensors, made], "int64").without_attr("global_symbol")
-    ty = relax.TensorType(made.shape, made.dtype)
-    return builder.emit(relax.call_tir(builder.add_func(func, name), operands, ty))
+    """What ``compute`` makes of operands whose sizes are known, as ``emit_te`` emits it."""
+    kernel = TeKernel.of(compute, *operands)
+    return builder.emit(relax.call_tir(builder.add_func(kernel.func, name), kernel.operands, kernel.ty))
 
 
 def _gathered(kernel: te.Tensor, conv: Convolution) -> te.Tensor:

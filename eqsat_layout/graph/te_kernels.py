@@ -1,0 +1,79 @@
+"""Kernels of tensor expressions over operands of known sizes.
+
+In: a function of TE tensors, and its arguments as Relax has them. Out: :class:`TeKernel`. TVM's ``call_te`` takes twice
+as long: it looks for symbols in all shapes, registers the kernel in a module, and leaves cycles to the collector.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import ir, relax, te, tirx
+from tvm.relax.expr import te_tensor
+
+
+@dataclass(frozen=True)
+class TeKernel:
+    """A PrimFunc, the values that it is called with, and the type of its only result."""
+
+    func: Any
+    operands: tuple[Any, ...]
+    ty: Any
+
+    @classmethod
+    def of(cls, compute: Callable[..., Any], *args: Any, **kwargs: Any) -> TeKernel:
+        """What ``compute`` gives for ``args`` and ``kwargs``, their tensors and shapes as TE has them.
+
+        Raises ``TypeError`` where a size is not known, and where there are several results.
+        """
+        given = _Arguments()
+        made = compute(*map(given.converted, args), **{name: given.converted(arg) for name, arg in kwargs.items()})
+        if not isinstance(made, te.Tensor):
+            raise TypeError(f"several results: {made}")
+        func = te.create_prim_func([*given.tensors, made], "int64").without_attr("global_symbol")
+        return cls(func, tuple(given.values), relax.TensorType(_known(made.shape), made.dtype))
+
+
+class _Arguments:
+    """``values``: those that are tensors, and ``tensors`` that stand for them."""
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+        self.tensors: list[Any] = []
+
+    def converted(self, arg: Any) -> Any:
+        """As TE takes it."""
+        if arg is None or isinstance(arg, int | float | str | ir.Type | ir.Attrs | tirx.IntImm | tirx.FloatImm):
+            return arg
+        if isinstance(arg, relax.ShapeExpr):
+            return list(_known(arg.values))
+        if isinstance(arg, ir.Expr) and isinstance(arg.ty, relax.TensorType):
+            return self._tensor(arg)
+        if isinstance(arg, list | ir.Array):
+            return [self.converted(one) for one in arg]
+        if isinstance(arg, tuple):
+            return tuple(self.converted(one) for one in arg)
+        raise TypeError(f"no argument of a kernel: {arg!r}")
+
+    def _tensor(self, value: Any) -> Any:
+        if not isinstance(value.ty.shape, relax.ShapeExpr):
+            raise TypeError(f"of unknown shape: {value}")
+        _known(value.ty.shape.values)
+        count = len(self.tensors)
+        name = value.name if isinstance(value, relax.Var) else string.ascii_uppercase[count:][:1] or f"operand{count}"
+        tensor = te_tensor(value, {}, name)
+        self.values.append(value)
+        self.tensors.append(tensor)
+        return tensor
+
+
+def _known(shape: Any) -> Any:
+    if not all(isinstance(extent, tirx.IntImm) for extent in shape):
+        raise TypeError(f"a size of {shape} is not known")
+    return shape
+
+
+__all__ = ["TeKernel"]
