@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from eqsat_layout.errors import LayoutError
 from eqsat_layout.maps import GLOBAL, UNDEF, Format, Formats, IndexMap, Padding
 from eqsat_layout.tir.computation import Access, Block, Computation, IterKind, Role
+from eqsat_layout.tir.dimensions import are_in_step
 from eqsat_layout.tir.fills import fills_for, fills_from, internal_fills
 from eqsat_layout.tir.placement import FLAT, Placement, flat, placed_formats, why_not_placed
 from eqsat_layout.tir.spreading import completed_padding, padded_view, spread_padding
@@ -175,6 +176,9 @@ class _FlowSearch:
         """The flows in flat memory."""
         if not self._is_open():
             return ()
+        if not self.fmt.is_padded and _is_in_step(self.computation):
+            other, buffers = Format.make(self.fmt.index_map), range(len(self.computation.buffers))
+            return (_flow(self.computation, {n: self.fmt if n == self.seed else other for n in buffers}),)
         has_pairs = any(b.is_contraction and b.pairs for b in self.computation.blocks)
         flows: dict[Flow, None] = {}
         placings = [Placing.NEAR, Placing.LAST] if self.computation.is_contraction else list(Placing)
@@ -210,6 +214,24 @@ class _FlowSearch:
         for filled in _fillings(self.computation, formats, self.seed, self.fmt):
             flows[_flow(self.computation, formats | filled)] = None
         return spread.has_choice
+
+
+def _is_in_step(computation: Computation) -> bool:
+    """All buffers are of one shape, and accessed at the same place: any map of one is that of all."""
+    found: bool | None = computation.derived.get("in step")
+    if found is None:
+        found = computation.derived["in step"] = _are_in_step(computation)
+    return found
+
+
+def _are_in_step(computation: Computation) -> bool:
+    if len(computation.blocks) != 1 or computation.internal:
+        return False
+    (block,) = computation.blocks
+    accesses = (*block.writes, *block.reads)
+    is_all = {access.buffer for access in accesses} == set(range(len(computation.buffers)))
+    has_one_shape = len({buffer.shape for buffer in computation.buffers}) == 1
+    return is_all and has_one_shape and all(are_in_step(block, accesses[0], access) for access in accesses)
 
 
 def _fillings(
