@@ -117,12 +117,14 @@ class Answers(PartAnswers):
         return [self.part_name(part) for part in signature.parts] or [signature.key]
 
     def facts(self) -> Iterable[AnswerRow]:
-        """What rules may test about signatures."""
+        """What rules may test about signatures, and what they would ask of each of them first."""
         for signature in self._signatures.values():
             for part in signature.parts:
                 yield from self.part_facts(part)
             if not signature.parts:
                 yield "is", (signature.key, signature.rule_name)
+                yield from self.answer_alternatives(signature.key)
+                yield from self.answer_impls(signature.key)
                 yield from (("is", (signature.key, "frozen")),) if signature.frozen else ()
 
     def result_type(self, name: str, operand: TensorType | None) -> TensorType | None:
