@@ -242,7 +242,7 @@ class Answers(PartAnswers):
             self.refusals.append(RefusedFormat(signature, fmt, result, operand, spokesman, placement))
         side = f"result {result}" if operand is None else f"operand {operand}"
         origin = f"layout flows {'backward' if operand is None else 'forward'} from {side}"
-        flows = tuple(flow for flow in flows if _gives_symbols(signature, flow))
+        flows = tuple(flow for flow in flows if _gives_symbols(signature, flow) and _moves(flow))
         allowed = [self._variant_rows(signature.key, flow, origin) for flow in flows if self._allowed(flow)]
         return [(rows[0][1][1], rows) for rows in allowed]
 
@@ -361,6 +361,11 @@ def _frozen_format(signature: Signature, result: int | None, operand: int | None
     if signature.frozen is None:
         return None
     return signature.frozen.results[result or 0] if operand is None else signature.frozen.operands[operand]
+
+
+def _moves(flow: Flow) -> bool:
+    """Some tensor lies elsewhere than where it is written; else it is the op as written."""
+    return not all(f.stays_in_place for f in (*flow.operands, *flow.results))
 
 
 def _gives_symbols(signature: Signature, flow: Flow) -> bool:

@@ -123,6 +123,11 @@ class Format:
         """Row-major, unpadded, in ordinary flat memory: a tensor as Relax has it."""
         return self.fill is None and self.scope == GLOBAL and not self.separators and self.index_map.is_identity
 
+    @cached_property
+    def stays_in_place(self) -> bool:
+        """A tensor as Relax has it, but for axes that are cut where they stand."""
+        return self.fill is None and self.scope == GLOBAL and not self.separators and self.index_map.splits_in_place
+
     def same_bytes(self, other: Format) -> bool:
         """A buffer of ``self`` is a buffer of ``other`` too, but for where axes of one group are cut.
 

@@ -126,6 +126,18 @@ class IndexMap:
         return self.flat_digits == IndexMap.identity(self.shape).flat_digits
 
     @cached_property
+    def splits_in_place(self) -> bool:
+        """Row-major but for axes that are cut where they stand, as ``a.b/16.b%16.c``."""
+        whole: list[tuple[Digit, ...]] = []
+        for row in self.dims:
+            joined = _canonical([(*whole[-1], *row)])[0] if whole else ()
+            if whole and whole[-1] and row and len(joined) == 1:
+                whole[-1] = joined
+            else:
+                whole.append(row)
+        return tuple(whole) == IndexMap.identity(self.shape).dims
+
+    @cached_property
     def permuted_axes(self) -> tuple[int, ...] | None:
         """The axes order if every physical axis is one whole logical axis, else ``None``."""
         if len(self.dims) != len(self.shape):
