@@ -32,7 +32,7 @@ class TeKernel:
         given = _Arguments()
         made = compute(*map(given.converted, args), **{name: given.converted(arg) for name, arg in kwargs.items()})
         if not isinstance(made, te.Tensor):
-            raise TypeError(f"several results: {made}")
+            raise TypeError("there are several results")
         func = te.create_prim_func([*given.tensors, made], "int64").without_attr("global_symbol")
         return cls(func, tuple(given.values), relax.TensorType(_known(made.shape), made.dtype))
 
@@ -56,11 +56,11 @@ class _Arguments:
             return [self.converted(one) for one in arg]
         if isinstance(arg, tuple):
             return tuple(self.converted(one) for one in arg)
-        raise TypeError(f"no argument of a kernel: {arg!r}")
+        raise TypeError(f"no argument of a kernel: {type(arg).__name__}")
 
     def _tensor(self, value: Any) -> Any:
         if not isinstance(value.ty.shape, relax.ShapeExpr):
-            raise TypeError(f"of unknown shape: {value}")
+            raise TypeError("the shape of a tensor is not known")
         _known(value.ty.shape.values)
         count = len(self.tensors)
         name = value.name if isinstance(value, relax.Var) else string.ascii_uppercase[count:][:1] or f"operand{count}"
@@ -72,7 +72,7 @@ class _Arguments:
 
 def _known(shape: Any) -> Any:
     if not all(isinstance(extent, tirx.IntImm) for extent in shape):
-        raise TypeError(f"a size of {shape} is not known")
+        raise TypeError("a size is not known")
     return shape
 
 
