@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 import tvm
 from tvm import relax, tirx
@@ -38,6 +38,8 @@ Replacement = Any
 
 CandidateCallback = Callable[[Any], Iterable[Replacement] | None]
 """From the ``relax.Call`` to be replaced, over stand-ins of its operands, to its replacements."""
+
+T = TypeVar("T")
 
 UserCandidates = Mapping[str, Iterable[Replacement] | CandidateCallback]
 """By the name of a Relax op or PrimFunc."""
@@ -83,13 +85,12 @@ def make_offers(
     wanted: list[_Wanted] = []
     slower: dict[str, Mapping[str, str]] = {}
     unused = dict.fromkeys(user or ())
-    algorithms = target.algorithms()
+    algorithms = _all_of(Algorithm, target.algorithms(), f"{type(target).__name__}.algorithms")
     asked = {key: s for key, s in program.signatures.items() if only is None or key in only}
     for key, signature in asked.items():
         if not signature.flows or key in silent:
             continue
-        assert signature.computation is not None
-        own = list(target.candidates(signature.computation))
+        own = _layouts_by(target, signature)
         graphs, worth = _by_algorithms(signature, own, algorithms, prices)
         wanted += graphs
         if worth.dropped:
@@ -149,9 +150,23 @@ def _by_algorithms(
 
 def _layouts_of(keys: Iterable[str], program: Program, target: Implementer) -> dict[str, tuple[Candidate, ...]]:
     """What the target offers for the ops of these keys, where it offers anything."""
-    computations = {key: program.signatures[key].computation for key in sorted(keys)}
-    found = {key: tuple(target.candidates(c)) for key, c in computations.items() if c is not None}
+    signatures = {key: program.signatures[key] for key in sorted(keys)}
+    found = {key: tuple(_layouts_by(target, s)) for key, s in signatures.items() if s.computation is not None}
     return {key: candidates for key, candidates in found.items() if candidates}
+
+
+def _layouts_by(target: Implementer, signature: Signature) -> list[Candidate]:
+    """What the target offers for one op."""
+    given = target.candidates(_known(signature.computation))
+    return _all_of(Candidate, given, f"{type(target).__name__}.candidates for {signature.name}")
+
+
+def _all_of(kind: type[T], given: Iterable[Any], who: str) -> list[T]:
+    """What is ``given``, in a list; :class:`CandidateError` unless all are of that kind: it may be code of others."""
+    found = list(given) if isinstance(given, Iterable) else [given]
+    if wrong := [one for one in found if not isinstance(one, kind)]:
+        raise CandidateError(f"{who} must be of type {kind.__name__}, got {wrong[0]!r}")
+    return found
 
 
 def _check_unused(names: Iterable[str], known: set[str]) -> None:

@@ -121,6 +121,7 @@ def search_of(
         if own_model is None:
             program.notes += known.notes
             costs = target.costs(known, program.signatures.values())
+            costs = checked_cost_model(costs, f"costs of target {target.kind!r}") if target.is_foreign else costs
         else:
             costs = checked_cost_model(own_model)
         if objective in _SAID:
