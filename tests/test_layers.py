@@ -40,7 +40,8 @@ start at once."""
 
 @dataclass(frozen=True)
 class Import:
-    """``importer`` and ``imported`` are modules of the package without its name; ``is_lazy``: inside of a function."""
+    """``importer`` and ``imported`` are modules of the package without its name; ``is_lazy``: inside of a function;
+    ``for_types``: by the type checker alone."""
 
     importer: str
     imported: str
@@ -60,11 +61,9 @@ def room_of(module: str) -> str:
 
 
 def imports_of(path: Path, modules: set[str]) -> Iterator[Import]:
-    """What a module imports of the package when it runs: names for the type checker alone are not imported."""
+    """What a module imports of the package; names for the type checker alone, too."""
 
     def walk(node: ast.AST, is_lazy: bool) -> Iterator[tuple[str, bool]]:
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            return
         if isinstance(node, ast.Import):
             yield from ((alias.name, is_lazy) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -73,9 +72,9 @@ def imports_of(path: Path, modules: set[str]) -> Iterator[Import]:
             for alias in node.names:
                 is_module = f"{node.module}.{alias.name}".partition(".")[2] in modules
                 yield (f"{node.module}.{alias.name}" if is_module else node.module), is_lazy
-        inner = is_lazy or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        is_lazy |= isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
         for child in ast.iter_child_nodes(node):
-            yield from walk(child, inner)
+            yield from walk(child, is_lazy)
 
     for imported, is_lazy in walk(ast.parse(path.read_text()), False):
         package, _, module = imported.partition(".")
