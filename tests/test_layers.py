@@ -127,9 +127,22 @@ def _docstring(path: Path) -> str | None:
 
 def test_public_classes_have_names_of_their_own() -> None:
     """So that a name says which one it is, wherever it stands."""
+    assert _homonyms(ast.ClassDef) == {}
+
+
+def test_public_functions_have_names_of_their_own() -> None:
+    """But those that are one thing to be done by each of several modules, and commands called as what they do."""
+    of_targets = {"build", "candidates", "lowered", "machine_of", "make_target", "slow_kernels"}
+    of_readers = {"converted", "takes"}
+    commands = {"calibrate", "compile", "fuzz_programs", "main", "optimize", "plan", "tune"}
+    assert set(_homonyms(ast.FunctionDef)) == of_targets | of_readers | commands
+
+
+def _homonyms(kind: type[ast.ClassDef | ast.FunctionDef]) -> dict[str, list[str]]:
+    """The modules that define a public class or function, for names that several do."""
     places: dict[str, list[str]] = {}
     for path in ROOT.rglob("*.py"):
         for node in ast.parse(path.read_text()).body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            if isinstance(node, kind) and not node.name.startswith("_"):
                 places.setdefault(node.name, []).append(name_of(path))
-    assert not {name: found for name, found in places.items() if len(found) > 1}
+    return {name: found for name, found in places.items() if len(found) > 1}

@@ -17,7 +17,7 @@ from eqsat_layout.errors import LayoutError
 from eqsat_layout.maps import GLOBAL, UNDEF, Format, Formats, IndexMap, Padding
 from eqsat_layout.tir.computation import Access, Block, Computation, IterKind, Role
 from eqsat_layout.tir.fills import fills_for, fills_from, internal_fills
-from eqsat_layout.tir.placement import FLAT, Placement, flat, placed_formats, why_not_placed
+from eqsat_layout.tir.placement import FLAT, Placement, in_flat_memory, placed_formats, why_not_placed
 from eqsat_layout.tir.spreading import completed_padding, padded_view, spread_padding
 from eqsat_layout.tir.transfer import MappedAccess, Placing, RefusedError, covers, transfer
 
@@ -160,7 +160,7 @@ class _FlowSearch:
         self.computation = computation
         self.seed = seed
         self.placed, self.placement = fmt, placement
-        self.fmt = flat(fmt)
+        self.fmt = in_flat_memory(fmt)
         self.contractions = contractions
         self.most = most
         self.reason: str | None = None

@@ -23,7 +23,7 @@ from eqsat_layout.readers.layers.dtypes import as_dtype
 from eqsat_layout.readers.layers.extremes import first_of_none
 from eqsat_layout.readers.onnx.definitions import draws
 from eqsat_layout.readers.onnx.element_moves import tiled
-from eqsat_layout.readers.onnx.graphs import nodes_of, opset_of
+from eqsat_layout.readers.onnx.graphs import all_nodes, opset_of
 from eqsat_layout.readers.onnx.inference import inferred
 from eqsat_layout.readers.onnx.reductions import with_spread_scales
 from eqsat_layout.readers.onnx.resizes import resized
@@ -93,7 +93,7 @@ def with_functions_written_out(model: Any, asked: frozenset[str]) -> Any:
     found: dict[str, None] = {}
     converters = onnx_frontend._get_convert_map()
     opset = opset_of(model)
-    for node in nodes_of(model.graph):
+    for node in all_nodes(model.graph):
         is_open = node.op_type in asked or not (node.op_type in converters or draws(node.op_type))
         if not node.domain and is_open and has_function(node.op_type, opset):
             found[node.op_type] = None
@@ -103,7 +103,7 @@ def with_functions_written_out(model: Any, asked: frozenset[str]) -> Any:
     typed.CopyFrom(model)
     for tensor in model.graph.initializer:  # whose types the inliner does not look up
         typed.graph.value_info.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
-    for node in nodes_of(typed.graph):
+    for node in all_nodes(typed.graph):
         if node.op_type in found:
             _say_defaults(onnx, node, opset)
             while node.input and not node.input[-1]:  # left out, as if it were not there

@@ -39,15 +39,15 @@ from eqsat_layout.readers.onnx.graphs import (
     ConstantBudget,
     OnnxNodeError,
     graphs_of,
-    named,
     names_read,
+    node_name,
     of_node,
     said_names,
 )
 from eqsat_layout.readers.onnx.known_sizes import KnownSizes, as_operands, as_result
 from eqsat_layout.readers.onnx.reductions import of_each
 from eqsat_layout.readers.onnx.suppression import non_max_suppression
-from eqsat_layout.readers.onnx.types import check_types
+from eqsat_layout.readers.onnx.types import check_operand_types
 from eqsat_layout.readers.onnx.versions import with_operands
 
 
@@ -74,7 +74,7 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
             names = attrs["tvm_custom"].get("operands", ())
             types = {} if isinstance(error, EqsatError) else _dtypes(names, inputs)
             said = why_mistyped(op_name, opset, names, types) or _said(error, inputs)
-            raise OnnxNodeError(f"{named(name, op_name, results)}: {said}", op_name) from error
+            raise OnnxNodeError(f"{node_name(name, op_name, results)}: {said}", op_name) from error
         is_named = name and not self._is_inside and _is_of_numbers(made)
         if is_named and isinstance(made, tvm.ir.Call):
             made = self.bb.emit(made)
@@ -140,7 +140,7 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
             )
             return self.bb.normalize(made)
         if op_name in ("DequantizeLinear", "QuantizeLinear") and attrs.get("block_size"):
-            return self.bb.normalize(quantized.in_blocks(self.bb, op_name, inputs, attrs))
+            return self.bb.normalize(quantized.quantised_in_blocks(self.bb, op_name, inputs, attrs))
         converter_fixes.check_attributes(op_name, attrs, opset)
         converter_fixes.check_meaning(op_name, inputs, attrs)
         inputs = with_equal_extents(self.bb, op_name, inputs, attrs, opset)
@@ -177,7 +177,7 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
 
     def check_types(self, model: Any) -> None:
         """:class:`EqsatError` where operands of a node, or what was made of it, are of other types than ONNX says."""
-        check_types(model, self._nodes)
+        check_operand_types(model, self._nodes)
 
     def _check_for_unsupported_ops(self, graph: Any) -> None:
         for node in graph.node:

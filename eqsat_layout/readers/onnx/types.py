@@ -27,7 +27,7 @@ _Type = tuple[str, tuple[int | None, ...] | None]
 """Element type, and extents where they are known."""
 
 
-def check_types(model: Any, made: dict[str, Any]) -> None:
+def check_operand_types(model: Any, made: dict[str, Any]) -> None:
     """:class:`OnnxNodeError` unless all operands are of types that ops take, and what was ``made`` of results of the
     types that ONNX infers."""
     types, opset = _inferred(model), opset_of(model)

@@ -29,11 +29,11 @@ from eqsat_layout.readers.torch import (
 from eqsat_layout.readers.torch.arithmetic import differs
 from eqsat_layout.readers.torch.derived_sizes import with_numbers, with_own_symbols
 from eqsat_layout.readers.torch.extents import (
-    extent_of,
     extents_of,
+    has_extents,
     in_words_of,
-    is_of,
     is_open,
+    relax_extent,
     symbols_of,
     with_extents,
 )
@@ -42,7 +42,7 @@ from eqsat_layout.readers.torch.nodes import TorchNodeError, args_seen, ignored,
 from eqsat_layout.readers.torch.places import Places
 from eqsat_layout.readers.torch.resizes import by_scale, bytes_resized, nearest
 from eqsat_layout.readers.torch.size_names import with_names_of_sizes
-from eqsat_layout.readers.torch.types import check_types, common_type, dtype_name
+from eqsat_layout.readers.torch.types import check_made_type, dtype_name, promoted_type
 
 _KINDS: Final = ("Tensor", "Scalar")
 
@@ -103,7 +103,7 @@ class _Mended(_Base):  # type: ignore[misc]
                 if is_open(made) and self._says_sizes_anew(node):
                     made = convert(own)
                 if not node.target.__name__.startswith(_WITHOUT_VALUES):
-                    check_types(made, node.meta.get("val"))
+                    check_made_type(made, node.meta.get("val"))
                     if unseen := ignored(own):
                         raise EqsatError(f"with {', '.join(unseen)} is not done")
                     made = with_extents(self.block_builder, made, node.meta.get("val"), self._symbols)
@@ -132,7 +132,7 @@ class _Mended(_Base):  # type: ignore[misc]
         """Operands of the type that torch computes in, and the second one times ``alpha``."""
 
         def converted(node: Any) -> Any:
-            dtype = common_type(node)
+            dtype = promoted_type(node)
             if dtype is None:
                 return convert(node)
             values = list(self.retrieve_args(node))
@@ -168,7 +168,7 @@ class _Mended(_Base):  # type: ignore[misc]
             pool = op(data, size, stride or size, padding, dilation, ceil)
             values = self.block_builder.normalize(pool)
             try:
-                check_types(values, node.meta["val"][0])
+                check_made_type(values, node.meta["val"][0])
             except EqsatError:
                 return with_places(node)
             return relax.Tuple([self.block_builder.emit(pool)])
@@ -181,12 +181,12 @@ class _Mended(_Base):  # type: ignore[misc]
         if extents is None:
             return super()._reshape(node)
         data, _ = self.retrieve_args(node)
-        return data if is_of(data, extents) else self.block_builder.emit(relax.op.reshape(data, extents))
+        return data if has_extents(data, extents) else self.block_builder.emit(relax.op.reshape(data, extents))
 
     def _sym_stride(self, node: Any) -> Any:
         """What torch says of it, whose tensors lie in memory as they like."""
         list(self.retrieve_args(node))
-        made = extent_of(node.meta["val"], self._symbols)
+        made = relax_extent(node.meta["val"], self._symbols)
         if made is None:
             raise EqsatError("its size is not known")
         return made

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from eqsat_layout.egraph.engine import Engine, Tables
-from eqsat_layout.egraph.expressions import Expr, show, substitute, variables
+from eqsat_layout.egraph.expressions import Expr, show, substituted, variables
 from eqsat_layout.egraph.limits import Budget, Limits, rehearsed
 from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.egraph.rules import rules_dir
@@ -362,4 +362,4 @@ def _shown(forms: Iterable[Expr]) -> str:
     """The forms as text, with names for variables that no file has for a relation: egglog would not take them."""
     known = tuple(forms)
     names = {name: f"fuzz.{name}" for form in known for name in variables(form)}
-    return " ".join(show(substitute(form, dict(names))) for form in known)
+    return " ".join(show(substituted(form, dict(names))) for form in known)

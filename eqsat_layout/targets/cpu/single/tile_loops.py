@@ -58,11 +58,11 @@ def in_order_of_results(
     of 4x75x75 took three times as long. Tiles of many steps store little, and rows for them are prefetched.
     """
     loops, order, ranks = list(outer), outer_order(stage), _ranks(stage)
-    moving = [place for place, loop in enumerate(outer) if extent_of(sch, loop) > 1]
+    moving = [place for place, loop in enumerate(outer) if loop_iterations(sch, loop) > 1]
     held = [place for place in moving if ranks[order[place]] == _SHARING - 1]
     if not held or ranks[order[moving[-1]]] != _SHARING or None in stage.write.shape:
         return loops
-    made = math.prod(extent_of(sch, loop) for loop in outer) * tile.lanes * math.prod(tile.sizes)
+    made = math.prod(loop_iterations(sch, loop) for loop in outer) * tile.lanes * math.prod(tile.sizes)
     if made * stage.write.element_bytes < _RUN_SHARE * machine.l2_working_set:  # they stay in the caches in any order
         return loops
     steps = [_step_of_results(stage, tile, position) for position in order]
@@ -74,7 +74,7 @@ def in_order_of_results(
     for place in reversed(held):
         if steps[place] >= steps[moving[-1]]:
             break
-        extent = extent_of(sch, loops[place])
+        extent = loop_iterations(sch, loops[place])
         fit = divisors(extent, max(1, int(most / panel)))
         size = next((count for count in fit if count * run >= _RUN), fit[-1])
         if size == 1:
@@ -154,7 +154,7 @@ def tile_reduction(
     """
     inner, lane, reduced = loops
     reduced = _streamed_order(stage, tile, reduced, machine)
-    written = _written_out(sch, stage, reduced, math.prod(extent_of(sch, loop) for loop in inner))
+    written = _written_out(sch, stage, reduced, math.prod(loop_iterations(sch, loop) for loop in inner))
     sch.reorder(*reduced, *written, *inner, lane)
     for loop in (*written, *inner):
         sch.unroll(loop)
@@ -261,15 +261,15 @@ def _groups_of_rows(sch: Any, loops: Sequence[Any], most: int | None) -> tuple[S
     """The loops over groups of rows, outside of all others, and those over the rows of one, which are written out."""
     groups, written = [], list(loops)
     if most is not None and loops:
-        longest = max(range(len(loops)), key=lambda number: extent_of(sch, loops[number]))
-        outer, few = sch.split(loops[longest], [None, max(divisors(extent_of(sch, loops[longest]), most))])
+        longest = max(range(len(loops)), key=lambda number: loop_iterations(sch, loops[number]))
+        outer, few = sch.split(loops[longest], [None, max(divisors(loop_iterations(sch, loops[longest]), most))])
         groups, written = [*loops[:longest], outer, *loops[longest + 1 :]], [few]
     for loop in written:
         sch.unroll(loop)
     return groups, written
 
 
-def extent_of(sch: Any, loop: Any) -> int:
+def loop_iterations(sch: Any, loop: Any) -> int:
     """Iterations of a loop; 64 if symbolic."""
     extent = lookups.get(sch, loop).extent
     return int(extent) if hasattr(extent, "value") else 64
@@ -284,7 +284,7 @@ def _written_out(sch: Any, stage: Stage, reduced: list[Any], accumulators: int) 
     left = max(steps, _WINDOW) if is_whole else max(1, min(_UNROLLED, _BODY // accumulators, steps // 2))
     written: list[Any] = []
     while reduced:
-        extent = extent_of(sch, reduced[-1])
+        extent = loop_iterations(sch, reduced[-1])
         part = max(steps for steps in divisors(extent, left) if extent != _TWICE * steps or steps == 1)
         if part < extent:
             if part > 1:
