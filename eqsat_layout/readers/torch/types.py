@@ -7,7 +7,7 @@ made is of another type or shape than torch says.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tvm import ir, relax, tirx
@@ -62,3 +62,6 @@ def _parts(made: Any) -> Sequence[Any]:
     if isinstance(made, list | tuple):
         return made
     return list(made.fields if isinstance(made, relax.Tuple) else getattr(made.ty, "fields", ()))
+
+
+Maker = Callable[..., Any]

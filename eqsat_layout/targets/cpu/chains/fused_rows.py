@@ -16,7 +16,7 @@ from eqsat_layout.targets.cpu.chains.row_blocks import ROWS, RowBlock, row_block
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.row_lanes import row_lanes
 from eqsat_layout.targets.cpu.single.loops import in_vectors
-from eqsat_layout.targets.cpu.single.tile_loops import loop_iterations
+from eqsat_layout.targets.cpu.single.tile_order import loop_iterations
 from eqsat_layout.targets.schedules import lookups
 from eqsat_layout.targets.schedules.stages import Stage, divisors, stage_of
 

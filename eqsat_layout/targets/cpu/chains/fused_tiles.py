@@ -21,7 +21,8 @@ from eqsat_layout.targets.cpu.model.register_tiles import register_tile
 from eqsat_layout.targets.cpu.model.row_lanes import row_lanes
 from eqsat_layout.targets.cpu.single.loops import in_vectors
 from eqsat_layout.targets.cpu.single.pads import breaks_vectors, fill_and_copy
-from eqsat_layout.targets.cpu.single.tile_loops import in_order_of_results, loop_iterations, reduce_in_tile, split_tiles
+from eqsat_layout.targets.cpu.single.tile_loops import reduce_in_tile, split_tiles
+from eqsat_layout.targets.cpu.single.tile_order import in_order_of_results, loop_iterations
 from eqsat_layout.targets.schedules import lookups
 from eqsat_layout.targets.schedules.epilogues import epilogue_of, is_in_place
 from eqsat_layout.targets.schedules.stages import Stage, cached_write, stage_of, stages_of

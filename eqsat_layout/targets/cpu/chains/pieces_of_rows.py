@@ -16,13 +16,8 @@ from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.register_tiles import register_tile
 from eqsat_layout.targets.cpu.single.loops import in_vectors
-from eqsat_layout.targets.cpu.single.tile_loops import (
-    add_up_partial_results,
-    axis_loops,
-    loop_iterations,
-    partial_results,
-    split_tiles,
-)
+from eqsat_layout.targets.cpu.single.tile_loops import add_up_partial_results, axis_loops, partial_results, split_tiles
+from eqsat_layout.targets.cpu.single.tile_order import loop_iterations
 from eqsat_layout.targets.schedules import lookups
 from eqsat_layout.targets.schedules.stages import Stage, divisors, stage_of
 

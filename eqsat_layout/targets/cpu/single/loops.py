@@ -12,7 +12,7 @@ from typing import Any
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.core_sharing import cut_into, pieces_of
 from eqsat_layout.targets.cpu.model.vectors import vector_lanes
-from eqsat_layout.targets.cpu.single.tile_loops import loop_iterations, outer_order
+from eqsat_layout.targets.cpu.single.tile_order import loop_iterations, outer_order
 from eqsat_layout.targets.schedules.accesses import StageAccess, StageAxis
 from eqsat_layout.targets.schedules.stages import Stage
 

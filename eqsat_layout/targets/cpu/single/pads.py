@@ -12,7 +12,7 @@ from typing import Any
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.vectors import lanes_of_run, vector_lanes
 from eqsat_layout.targets.cpu.single.loops import run_of
-from eqsat_layout.targets.cpu.single.tile_loops import loop_iterations
+from eqsat_layout.targets.cpu.single.tile_order import loop_iterations
 from eqsat_layout.targets.schedules import lookups
 from eqsat_layout.targets.schedules.stages import Stage, stage_of
 

@@ -15,12 +15,8 @@ from eqsat_layout.targets.cpu.model.vectors import vector_lanes
 from eqsat_layout.targets.cpu.single.families.family import Family
 from eqsat_layout.targets.cpu.single.families.tiled_reduction import is_one_sum
 from eqsat_layout.targets.cpu.single.loops import SMALL, in_parallel, leading_axes, run_of
-from eqsat_layout.targets.cpu.single.tile_loops import (
-    loop_iterations,
-    partial_results,
-    reduce_lanes,
-    refuse_partial_results,
-)
+from eqsat_layout.targets.cpu.single.tile_loops import partial_results, reduce_lanes, refuse_partial_results
+from eqsat_layout.targets.cpu.single.tile_order import loop_iterations
 from eqsat_layout.targets.schedules.accesses import StageAxis
 from eqsat_layout.targets.schedules.stages import Stage, divisors
 

@@ -18,15 +18,13 @@ from eqsat_layout.targets.cpu.single.loops import in_vectors, parallel_pieces, p
 from eqsat_layout.targets.cpu.single.tile_loops import (
     add_up_partial_results,
     axis_loops,
-    in_order_of_results,
-    loop_iterations,
-    panel_axes,
     partial_results,
     reduce_in_tile,
     refuse_partial_results,
     split_tiles,
     tile_reduction,
 )
+from eqsat_layout.targets.cpu.single.tile_order import in_order_of_results, loop_iterations, panel_axes
 from eqsat_layout.targets.schedules.epilogues import is_in_place, is_relaid
 from eqsat_layout.targets.schedules.stages import Stage, cached_write
 
