@@ -101,8 +101,8 @@ _AS_PRINTED: Final = (
 
 
 def last_of(error: BaseException) -> str:
-    """The last line that says something, which is the message where a trace of C++ comes before it; of an error that
-    says nothing, as TVM's assertions do, the line of code that raised it."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    """The last line that says something, which is the message where a trace of C++ comes before it (rows of carets say
+    nothing); of an error that says nothing, as TVM's assertions do, the line of code that raised it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip(" \t^~-")]
     places = traceback.extract_tb(error.__traceback__)
     return lines[-1] if lines else (places and places[-1].line) or type(error).__name__

@@ -12,8 +12,8 @@ import tvm_ffi
 from tvm import relax
 
 from eqsat_layout.graph.legalize import legalize
-from eqsat_layout.soundness.programs.check import SIDES, joined, unscheduled_machine
-from eqsat_layout.validation.inputs import flat, random_inputs
+from eqsat_layout.soundness.programs.check import SIDES, joined_modules, unscheduled_machine
+from eqsat_layout.validation.inputs import arrays_in, random_inputs
 from eqsat_layout.validation.results import public_functions
 
 
@@ -41,12 +41,12 @@ def assert_same_interface(before: Any, after: Any) -> None:
 
 def assert_same_results(before: Any, after: Any, sizes: tuple[int, ...] = (3,)) -> None:
     """All public functions give the same numbers. Fails if there is none that can be run."""
-    both = unscheduled_machine(joined([legalize(before), legalize(after)]))
+    both = unscheduled_machine(joined_modules([legalize(before), legalize(after)]))
     count = 0
     for name, function in public_functions(before):
         for size in sizes:
             inputs = inputs_for(function, size)
-            expected, got = (flat(both[f"{side}_{name}"](*inputs)) for side in SIDES)
+            expected, got = (arrays_in(both[f"{side}_{name}"](*inputs)) for side in SIDES)
             for a, b in zip(expected, got, strict=True):
                 assert_close(a, b)
                 count += 1
@@ -60,7 +60,7 @@ def machine(mod: Any) -> Any:
 
 def stock_results(mod: Any, *inputs: Any) -> list[npt.NDArray[Any]]:
     """What ``main`` returns when TVM builds it by itself, flat."""
-    return list(flat(unscheduled_machine(mod)["main"](*map(tvm.runtime.tensor, inputs))))
+    return list(arrays_in(unscheduled_machine(mod)["main"](*map(tvm.runtime.tensor, inputs))))
 
 
 def inputs_for(function: Any, size: int, seed: int = 0) -> list[Any]:

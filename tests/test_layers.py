@@ -40,7 +40,8 @@ start at once."""
 
 @dataclass(frozen=True)
 class Import:
-    """``importer`` and ``imported`` are modules of the package without its name; ``is_lazy``: inside of a function."""
+    """``importer`` and ``imported`` are modules of the package without its name; ``is_lazy``: inside of a function;
+    ``for_types``: by the type checker alone."""
 
     importer: str
     imported: str
@@ -60,11 +61,9 @@ def room_of(module: str) -> str:
 
 
 def imports_of(path: Path, modules: set[str]) -> Iterator[Import]:
-    """What a module imports of the package when it runs: names for the type checker alone are not imported."""
+    """What a module imports of the package; names for the type checker alone, too."""
 
     def walk(node: ast.AST, is_lazy: bool) -> Iterator[tuple[str, bool]]:
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            return
         if isinstance(node, ast.Import):
             yield from ((alias.name, is_lazy) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -73,9 +72,9 @@ def imports_of(path: Path, modules: set[str]) -> Iterator[Import]:
             for alias in node.names:
                 is_module = f"{node.module}.{alias.name}".partition(".")[2] in modules
                 yield (f"{node.module}.{alias.name}" if is_module else node.module), is_lazy
-        inner = is_lazy or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        is_lazy |= isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
         for child in ast.iter_child_nodes(node):
-            yield from walk(child, inner)
+            yield from walk(child, is_lazy)
 
     for imported, is_lazy in walk(ast.parse(path.read_text()), False):
         package, _, module = imported.partition(".")
@@ -128,9 +127,22 @@ def _docstring(path: Path) -> str | None:
 
 def test_public_classes_have_names_of_their_own() -> None:
     """So that a name says which one it is, wherever it stands."""
+    assert _homonyms(ast.ClassDef) == {}
+
+
+def test_public_functions_have_names_of_their_own() -> None:
+    """But those that are one thing to be done by each of several modules, and commands called as what they do."""
+    of_targets = {"build", "candidates", "lowered", "machine_of", "make_target", "slow_kernels"}
+    of_readers = {"converted", "takes"}
+    commands = {"calibrate", "compile", "fuzz_programs", "main", "optimize", "plan", "tune"}
+    assert set(_homonyms(ast.FunctionDef)) == of_targets | of_readers | commands
+
+
+def _homonyms(kind: type[ast.ClassDef | ast.FunctionDef]) -> dict[str, list[str]]:
+    """The modules that define a public class or function, for names that several do."""
     places: dict[str, list[str]] = {}
     for path in ROOT.rglob("*.py"):
         for node in ast.parse(path.read_text()).body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            if isinstance(node, kind) and not node.name.startswith("_"):
                 places.setdefault(node.name, []).append(name_of(path))
-    assert not {name: found for name, found in places.items() if len(found) > 1}
+    return {name: found for name, found in places.items() if len(found) > 1}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from eqsat_layout.soundness.programs.choices import Choices
 from eqsat_layout.soundness.programs.outcomes import FAILED, SAME, UNCHANGED, UNRUN, ProgramOutcome
-from eqsat_layout.soundness.programs.trial import check
+from eqsat_layout.soundness.programs.trial import check_program
 
 
 def assert_fine(outcome: ProgramOutcome) -> None:
@@ -24,7 +24,7 @@ def test_random_programs_compute_the_same(part: int) -> None:
     """The same programs every time, for a suite that is green or red for a reason."""
     kinds = []
     for seed in range(part * 8, part * 8 + tries(8)):
-        outcome = check(Choices.of_seed(seed), seed)
+        outcome = check_program(Choices.of_seed(seed), seed)
         assert_fine(outcome)
         kinds.append(outcome.kind)
     assert SAME in kinds
@@ -36,4 +36,4 @@ def test_random_programs_compute_the_same(part: int) -> None:
 @given(st.data())
 def test_generated_programs_compute_the_same(data: st.DataObject) -> None:
     """Shrunk where one fails; new ones with ``--hypothesis-profile=new``."""
-    assert_fine(check(Choices(lambda n: data.draw(st.integers(0, n - 1))), seed=1))
+    assert_fine(check_program(Choices(lambda n: data.draw(st.integers(0, n - 1))), seed=1))

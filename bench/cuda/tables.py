@@ -26,7 +26,7 @@ from eqsat_layout.targets.cuda.kernels.arithmetics import ARITHMETICS
 from eqsat_layout.targets.cuda.kernels.product_model import dtype_of_flops
 from eqsat_layout.targets.cuda.machine import CudaMachine
 from eqsat_layout.targets.cuda.target import CudaTarget, make_target
-from eqsat_layout.validation.inputs import flat, random_inputs
+from eqsat_layout.validation.inputs import arrays_in, random_inputs
 
 Row = dict[str, Any]
 Columns = Sequence[tuple[str, str, str]]
@@ -121,7 +121,7 @@ def row_of(name: str, mod: tvm.IRModule, target: CudaTarget, precision: str, sim
         found["registers"] = max((kernel["registers"] for kernel in kernels), default=0)
         found["spilled"] = sum(kernel["spilled"] for kernel in kernels)
     if simulate:
-        inputs = list(flat(random_inputs(mod["main"], 1, 0)))
+        inputs = list(arrays_in(random_inputs(mod["main"], 1, 0)))
         found["error"] = difference(simulated(made, order=2)(*inputs), on_cpu(mod, inputs))
     return found, kernels
 

@@ -31,7 +31,7 @@ from eqsat_layout.planning.choice import Choice
 from eqsat_layout.planning.pipeline import choose
 from eqsat_layout.planning.plan_space import cost_under
 from eqsat_layout.planning.summary import summarise
-from eqsat_layout.targets.gpu.join import joined
+from eqsat_layout.targets.gpu.join import joined_kernels
 from eqsat_layout.targets.gpu.views import launched_and_views
 from eqsat_layout.targets.lowering import lower, prepared
 from eqsat_layout.targets.opencl.costs import ImageRoofline
@@ -40,7 +40,7 @@ from eqsat_layout.targets.opencl.policies import POLICIES
 from eqsat_layout.targets.opencl.target import OpenClTarget
 from eqsat_layout.targets.opencl.traffic import Traffic, traffic_of
 from eqsat_layout.targets.registry import target as target_of
-from eqsat_layout.validation.inputs import flat, random_inputs
+from eqsat_layout.validation.inputs import arrays_in, random_inputs
 
 OURS = "ours"
 LEAST = "ours, for traffic"
@@ -94,7 +94,9 @@ class Watched(OpenClTarget):
     annotated: Any = None
 
     def join(self, mod: Any, notes: Any) -> Any:
-        return joined(with_integers(mod), notes, lambda scope: relax.VDevice(self.tvm, 0, scope), self.annotated)
+        return joined_kernels(
+            with_integers(mod), notes, lambda scope: relax.VDevice(self.tvm, 0, scope), self.annotated
+        )
 
     def build(self, mod: Any, notes: Any) -> Any:
         self.last = mod
@@ -241,7 +243,7 @@ class Trial:
     """Inputs of a module, and what the CPU makes of them."""
 
     def __init__(self, mod: Any) -> None:
-        self.inputs = list(flat(random_inputs(mod["main"], 1, 0)))
+        self.inputs = list(arrays_in(random_inputs(mod["main"], 1, 0)))
         self.expected = on_cpu(mod, self.inputs)
 
     def ran(self, made: Any) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from eqsat_layout.targets.opencl.host.executable import OpenClProgram
 from eqsat_layout.targets.opencl.policies import BUFFERS as BUFFERS_ONLY
 from eqsat_layout.targets.opencl.target import OpenClTarget
 from eqsat_layout.targets.registry import target as target_of
-from eqsat_layout.validation.inputs import flat, random_inputs
+from eqsat_layout.validation.inputs import arrays_in, random_inputs
 
 POCL = {"kind": "opencl", "profile": "pocl"}
 TAGS = {TVM: TEXTURES, TVM_BUFFERS: BUFFERS}
@@ -53,7 +53,7 @@ def variants(name: str, small: bool, most: int) -> dict[str, Any]:
 
 def ran_once(name: str, small: bool, title: str, path: Path) -> str | None:
     """Why what TVM makes can't be built or run; what can be is saved."""
-    inputs = list(flat(random_inputs(network(name, small)["main"], 1, 0)))
+    inputs = list(arrays_in(random_inputs(network(name, small)["main"], 1, 0)))
     try:
         program = made_by_tvm(network(name, small), TAGS[title]).program()
         program.on()(*inputs)

@@ -123,11 +123,11 @@ def _pt2(folder: Path) -> tuple[Path, Reader]:
 def _device_program(folder: Path) -> tuple[Path, Reader]:
     """What is compiled for OpenCL: sources, a plan, constants."""
     from eqsat_layout import Session
-    from eqsat_layout.session.library import opened
+    from eqsat_layout.session.library import opened_program
 
     path = folder / "honest.program"
     Session(_program(), target="opencl").save(path)
-    return path, opened
+    return path, opened_program
 
 
 def _library(folder: Path) -> tuple[Path, Reader]:

@@ -105,7 +105,7 @@ def compile(
 
         shapes, assumed = parse_shapes(shape), parse_assumed(assume)
         from eqsat_layout.cli.run import ports_table
-        from eqsat_layout.session.library import check_output
+        from eqsat_layout.session.library import check_library_path
         from eqsat_layout.session.session import Session
         from eqsat_layout.system.suffixes import check_is_source
         from eqsat_layout.targets.registry import target as target_of
@@ -114,7 +114,7 @@ def compile(
         own = target_of(parse_target(target), approx=approx)
         destination = output or beside(file, own.suffix)
         refuse_overwriting(file, [destination])
-        check_output(destination, own.suffix)
+        check_library_path(destination, own.suffix)
         stages, notes = Stages(console), list[str]()
         with stages("compile", file.name):
             session = Session(

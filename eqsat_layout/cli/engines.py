@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from eqsat_layout.notes import said_by
-from eqsat_layout.system.suffixes import kind_of
+from eqsat_layout.system.suffixes import ending_of
 
 OWN: Final = "eqsat_layout"
 
@@ -40,7 +40,7 @@ class ModelEngine:
 
     def why_not(self, path: Path) -> str | None:
         """Why it can't run the file; found out without importing it."""
-        if self.suffixes and kind_of(path) not in self.suffixes:
+        if self.suffixes and ending_of(path) not in self.suffixes:
             return f"takes {' and '.join(self.suffixes)} files"
         return None if importlib.util.find_spec(self.package) else "is not installed"
 

@@ -185,10 +185,10 @@ def optimize(
     console = make_console()
     with errors(debug):
         from eqsat_layout.cli.stages import Stages
-        from eqsat_layout.readers.modules import check_output, default_output, write_module
+        from eqsat_layout.readers.modules import check_module_path, default_output, write_module
 
         destination = output or default_output(file)
-        check_output(destination)
+        check_module_path(destination)
         refuse_overwriting(file, [destination, *([plan] if plan else []), *([html] if html else [])])
         layouts, shapes = parse_layouts(desired_layout or []), parse_shapes(shape)
         assumed = parse_assumed(assume)

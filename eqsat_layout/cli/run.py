@@ -23,11 +23,11 @@ from eqsat_layout.errors import EqsatError, InputError
 from eqsat_layout.report.tables import FittedTable
 from eqsat_layout.session.examples import random_feed
 from eqsat_layout.session.feed import check_names
-from eqsat_layout.session.interface import TensorSpec, described
+from eqsat_layout.session.interface import TensorSpec, type_text
 from eqsat_layout.session.session import Session
 from eqsat_layout.session.tensors import Array
 from eqsat_layout.system.readable import check_size
-from eqsat_layout.system.suffixes import COMPILED, kind_of, path_of
+from eqsat_layout.system.suffixes import COMPILED, ending_of, path_of
 from eqsat_layout.system.whole_files import whole_file
 
 Shapes = Mapping[str, Sequence[Any]] | None
@@ -39,7 +39,7 @@ def run_once(
     """Runs ``file`` and prints; :class:`EqsatError` for files that can't be read and arrays that do not fit."""
     arrays = _checked_files(inputs, outputs)
     stages = Stages(console)
-    is_compiled = kind_of(file) in COMPILED
+    is_compiled = ending_of(file) in COMPILED
     with stages("open" if is_compiled else "compile", file.name):
         session = Session(file) if is_compiled else Session(file, shapes=shapes)
     destinations = _by_name(outputs, session.outputs, "--output")
@@ -147,5 +147,5 @@ def _results_table(results: Mapping[str, Array]) -> Table:
         if array.size:
             wide = array.astype("float64")
             figures = [f"{value:.6g}" for value in (wide.min(), wide.mean(), wide.max())]
-        table.add_row(Text(name), Text(described(array.shape, array.dtype.name)), *figures)
+        table.add_row(Text(name), Text(type_text(array.shape, array.dtype.name)), *figures)
     return table

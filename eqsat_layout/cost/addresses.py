@@ -149,7 +149,7 @@ def _address(fmt: Format, index: Sequence[int]) -> int:
     return address
 
 
-def variables_of(read: Access) -> set[int]:
+def place_variables(read: Access) -> set[int]:
     """Those that the place depends on."""
     return {variable for index in read.indices if isinstance(index, Affine) for variable in index.iters}
 

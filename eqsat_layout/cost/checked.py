@@ -15,19 +15,22 @@ from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.maps import Format, Formats
 
 
-def checked_cost_model(model: Any) -> CheckedCosts:
-    """``model`` with its answers checked; :class:`CostError` if it has not the methods of a cost model."""
+def checked_cost_model(model: Any, who: str = "cost_model") -> CheckedCosts:
+    """``model`` with its answers checked; :class:`CostError` if it has not the methods of a cost model.
+
+    ``who``: how errors call it.
+    """
     for name in ("run", "convert"):
         if not callable(getattr(model, name, None)):
-            raise CostError(f"cost_model must have the methods run and convert, got {model!r}")
-    return CheckedCosts(model)
+            raise CostError(f"{who} must have the methods run and convert, got {model!r}")
+    return CheckedCosts(model, who)
 
 
 class CheckedCosts:
     """Seconds may be infinite, which forbids, never negative or no number."""
 
-    def __init__(self, model: Any):
-        self._model = model
+    def __init__(self, model: Any, who: str):
+        self._model, self._who = model, who
 
     def run(self, op: Signature, operands: Formats, results: Formats, *, fused: frozenset[int] = frozenset()) -> float:
         """As the model says."""
@@ -48,7 +51,7 @@ class CheckedCosts:
         try:
             seconds = getattr(self._model, method)(*args, **kwargs)
         except Exception as error:  # code of the user's
-            raise CostError(f"cost_model: {what} raised {type(error).__name__}: {error}") from error
+            raise CostError(f"{self._who}: {what} raised {type(error).__name__}: {error}") from error
         if isinstance(seconds, bool) or not isinstance(seconds, int | float | np.number) or not float(seconds) >= 0:
-            raise CostError(f"cost_model: {what} must be a number of seconds, got {seconds!r}")
+            raise CostError(f"{self._who}: {what} must be a number of seconds, got {seconds!r}")
         return float(seconds)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from eqsat_layout.cost.addresses import address_step, variables_of
+from eqsat_layout.cost.addresses import address_step, place_variables
 from eqsat_layout.maps import Format, Formats
 from eqsat_layout.tir.affine import Affine
 from eqsat_layout.tir.computation import SYMBOL_SIZE, Computation, assumed_size
@@ -44,7 +44,7 @@ def _touched_share(computation: Computation, buffer: int, fmt: Format, line: int
             if read.buffer == buffer:
                 if not all(isinstance(index, Affine) for index in read.indices):
                     return 1.0
-                own = [v for v in variables_of(read) if block.extents[v] != 1]
+                own = [v for v in place_variables(read) if block.extents[v] != 1]
                 count = math.prod(assumed_size(block.extents[v]) for v in own)
                 if count < elements:
                     steps = [abs(address_step(block, read, fmt, v, 1, 1) or line) for v in own]

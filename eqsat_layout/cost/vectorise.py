@@ -19,9 +19,9 @@ from eqsat_layout.cost.addresses import (
     lane_step,
     lanes_along,
     lanes_in_memory,
+    place_variables,
     reach,
     slides,
-    variables_of,
 )
 from eqsat_layout.maps import Format, Formats
 from eqsat_layout.tir.computation import SYMBOL_SIZE, Access, Block, Computation, assumed_size
@@ -263,7 +263,7 @@ class Heaviest:
         return frozenset(i for i in self.weights - self.scattered_operands if self.operands[i] in strips)
 
     def _is_batched(self, read: Access, other: Access) -> bool:
-        shared = variables_of(read) & variables_of(other)
+        shared = place_variables(read) & place_variables(other)
         return any(self.block.is_spatial(variable) and self.block.extents[variable] != 1 for variable in shared)
 
     @cached_property

@@ -23,7 +23,7 @@ from eqsat_layout.maps import Format
 from eqsat_layout.tir.computation import Computation
 from eqsat_layout.tir.fills import pointwise_fill
 from eqsat_layout.tir.flow import Flow, backward, complete, forward, placed, why_not
-from eqsat_layout.tir.placement import FLAT, Placement, flat, why_not_placed
+from eqsat_layout.tir.placement import FLAT, Placement, in_flat_memory, why_not_placed
 
 _MOST_FREE = 4
 """Formats per buffer that a contraction is offered in because neighbours ask for them; all combinations are made."""
@@ -256,7 +256,7 @@ class Answers(PartAnswers):
         number = computation.results[result or 0] if operand is None else computation.operands[operand]
         if why_not_placed(computation, number, fmt, placement) is not None:
             return ()
-        found = self._flat_flows(signature, computation, flat(fmt), result, operand)
+        found = self._flat_flows(signature, computation, in_flat_memory(fmt), result, operand)
         return tuple(p for flow in found for p in placed(computation, flow, {number: fmt}, placement))
 
     def _flat_flows(

@@ -87,8 +87,8 @@ def variables(expr: Expr) -> dict[str, None]:
     return {name: None for part in parts for name in variables(part)}
 
 
-def substitute(expr: Expr, values: Mapping[str, Expr]) -> Expr:
+def substituted(expr: Expr, values: Mapping[str, Expr]) -> Expr:
     """``expr`` with its variables replaced."""
     if isinstance(expr, str):
         return values.get(expr, expr)
-    return tuple(part if i == 0 and isinstance(part, str) else substitute(part, values) for i, part in enumerate(expr))
+    return tuple(part if i == 0 and isinstance(part, str) else substituted(part, values) for i, part in enumerate(expr))

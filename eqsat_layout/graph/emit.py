@@ -16,7 +16,7 @@ from eqsat_layout.graph.constants import ConstantPool, Evaluate
 from eqsat_layout.graph.cuts import cut_alike, taken_apart
 from eqsat_layout.graph.frozen import FROZEN_ATTRIBUTE
 from eqsat_layout.graph.graph import Graph, Signature, TensorType
-from eqsat_layout.graph.legalize import is_zero
+from eqsat_layout.graph.legalize import is_zero_constant
 from eqsat_layout.graph.loose_symbols import with_loose_symbols
 from eqsat_layout.graph.public_names import without_public_name
 from eqsat_layout.graph.put_back import put_back
@@ -259,7 +259,7 @@ class _RegionEmitter:
     def _operand(self, operand: Operand) -> Any:
         if isinstance(operand, ConstantUse):
             made = self._constants.expr(operand.constant, operand.format)
-            return self._apart(made) if is_zero(made) and not made.same_as(operand.constant.source) else made
+            return self._apart(made) if is_zero_constant(made) and not made.same_as(operand.constant.source) else made
         return self._values[operand]
 
     def _apart(self, zero: Any) -> Any:

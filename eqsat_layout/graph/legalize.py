@@ -109,7 +109,7 @@ def _forgiving(legalizer: Legalizer) -> Legalizer:
         try:
             made = builder.normalize(legalizer(builder, call))
         except REFUSALS:
-            if any(map(is_zero, call.args)):
+            if any(map(is_zero_constant, call.args)):
                 return attempt(builder, _with_zeros_as_operands(builder, call))
             wide = _in_single_precision(builder, call)
             if wide is None:
@@ -189,14 +189,14 @@ def operands(call: Any) -> int:
     return sum(len(one.fields) if isinstance(one, relax.Tuple) else 1 for one in call.args)
 
 
-def is_zero(value: Any) -> bool:
+def is_zero_constant(value: Any) -> bool:
     """A number that TVM makes a part of the kernel: it refuses to divide by it, and takes products with it for 0."""
     is_number = isinstance(value, tvm.ir.GenericConst) and isinstance(value.ty, relax.TensorType)
     return is_number and str(value.ty.dtype).startswith("float") and value.value.shape == () and not value.value.numpy()
 
 
 def _with_zeros_as_operands(builder: Any, call: Any) -> Any:
-    args = [builder.emit(one) if is_zero(one) else one for one in call.args]
+    args = [builder.emit(one) if is_zero_constant(one) else one for one in call.args]
     return builder.normalize(relax.Call(call.op, args, call.attrs, call.ty_args))
 
 

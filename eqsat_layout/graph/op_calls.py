@@ -23,6 +23,7 @@ from tvm.relax import op as functions
 from eqsat_layout.errors import ILL_TYPED, Refused, did_you_mean
 from eqsat_layout.graph.op_names import RELAX, relax_ops
 from eqsat_layout.graph.templates import Template, leaf_exprs
+from eqsat_layout.notes import last_of
 
 ONE: Final = ("Tensor", "ffi::Optional<Tensor>")
 LISTS: Final = ("Tuple of Tensors", "List of Tensors")
@@ -135,7 +136,7 @@ def make_call(name: str, tensors: Sequence[Any], attributes: Mapping[str, Any]) 
     try:
         return function_of(name)(**arguments)
     except (AttributeError, AssertionError, *ILL_TYPED) as error:
-        raise Refused(f"{name} does not take these attributes: {last_line(error)}") from error
+        raise Refused(f"{name} does not take these attributes: {last_of(error)}") from error
 
 
 def _placed(name: str, known: Sequence[Parameter], tensors: Sequence[Any]) -> dict[str, Any]:
@@ -160,7 +161,7 @@ def typed(builder: Any, expr: Any) -> Any:
     try:
         return builder.normalize(expr)
     except ILL_TYPED as error:
-        raise Refused(last_line(error)) from error
+        raise Refused(last_of(error)) from error
 
 
 def attributes_of(call: Any) -> dict[str, Attribute] | None:
@@ -247,8 +248,3 @@ def _makes_again(name: str, call: Any, attributes: Mapping[str, Attribute]) -> b
     own = Template(call).over(leaves)
     same_arguments = tvm_ffi.structural_equal(relax.Tuple(list(again.args)), relax.Tuple(list(own.args)), True)
     return bool(same_arguments and tvm_ffi.structural_equal(again.attrs, own.attrs))
-
-
-def last_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip(" \t^~-")]
-    return lines[-1] if lines else type(error).__name__

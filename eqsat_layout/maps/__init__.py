@@ -3,7 +3,7 @@
 Pure Python and NumPy; imports ``errors`` only, nothing of TVM.
 """
 
-from eqsat_layout.maps.fill import UNDEF, Fill, exact, keep_exact
+from eqsat_layout.maps.fill import UNDEF, Fill, exact_fill, keep_exact
 from eqsat_layout.maps.format import GLOBAL, Format, Formats, Padding
 from eqsat_layout.maps.index_map import Digit, Dims, Extent, IndexMap, extent_product
 from eqsat_layout.maps.layout_name import (
@@ -28,7 +28,7 @@ __all__ = [
     "Memory",
     "Padding",
     "element_bits",
-    "exact",
+    "exact_fill",
     "extent_product",
     "index_map_from_names",
     "keep_exact",

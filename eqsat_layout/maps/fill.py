@@ -38,7 +38,7 @@ class _MinusZero(float):
     __hash__ = float.__hash__
 
 
-def exact(fill: T) -> T:
+def exact_fill(fill: T) -> T:
     """``fill``, which is equal to what is the same number only."""
     if isinstance(fill, float) and fill == 0.0 and math.copysign(1.0, fill) < 0:
         return _MinusZero(fill)  # type: ignore[return-value]
@@ -46,7 +46,7 @@ def exact(fill: T) -> T:
 
 
 def keep_exact(holder: Any) -> None:
-    """The ``fill`` of a frozen dataclass, as :func:`exact` has it."""
-    kept = exact(holder.fill)
+    """The ``fill`` of a frozen dataclass, as :func:`exact_fill` has it."""
+    kept = exact_fill(holder.fill)
     if kept is not holder.fill:
         object.__setattr__(holder, "fill", kept)

@@ -17,7 +17,7 @@ from tvm.relax import backend, transform
 from eqsat_layout.graph.quiet import LEGALIZERS
 from eqsat_layout.passes.asked_halves import halves_asked_for
 from eqsat_layout.passes.scans_in_columns import SCANS
-from eqsat_layout.passes.sorts.kernels import sorts
+from eqsat_layout.passes.sorts.kernels import sort_legalisations
 from eqsat_layout.tir.structural import nodes_of, structural_map, with_relax_functions
 
 _ALLOCATES: Final = "relax.memory.alloc_storage"
@@ -32,7 +32,7 @@ def relax_pipeline(*, exact: bool) -> Any:
         [
             backend.DispatchSampling(),
             halves_asked_for(),
-            transform.LegalizeOps({**LEGALIZERS, **SCANS, **sorts(exact=exact)}),
+            transform.LegalizeOps({**LEGALIZERS, **SCANS, **sort_legalisations(exact=exact)}),
             backend.DispatchSortScan(),
             transform.RewriteDataflowReshape(),
             transform.ToNonDataflow(),

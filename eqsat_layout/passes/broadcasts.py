@@ -16,7 +16,7 @@ from tvm import relax, s_tir
 from eqsat_layout.errors import ILL_TYPED
 from eqsat_layout.graph.signatures import legalise_calls
 from eqsat_layout.graph.templates import Template, leaf_exprs
-from eqsat_layout.passes.fold_constants import elements
+from eqsat_layout.passes.fold_constants import element_count
 from eqsat_layout.passes.merge_calls import merged_primfunc
 from eqsat_layout.tir.signature import same_computation
 from eqsat_layout.tir.structural import with_relax_functions
@@ -77,7 +77,7 @@ def _is_widening(value: Any, ty: Any) -> bool:
     leaves = leaf_exprs(value) if _is_plain_call(value) else ()
     if len(leaves) != 1:
         return False
-    before, after = elements(leaves[0].ty), elements(ty)
+    before, after = element_count(leaves[0].ty), element_count(ty)
     return before is not None and after is not None and before < after
 
 

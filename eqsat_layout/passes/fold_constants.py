@@ -85,7 +85,7 @@ class _Judge:
 def _constant_part(function: Any, judge: _Judge, name: str, notes: Notes) -> _ConstantPart:
     constant: dict[Any, Any] = {}
     wanted: dict[Any, None] = {}
-    own = sum(elements(one.ty) or 0 for one in _constants(function.body))
+    own = sum(element_count(one.ty) or 0 for one in _constants(function.body))
     for binding in _bindings(function):
         is_constant = isinstance(binding, relax.VarBinding) and _is_constant(binding.value, constant, own)
         if is_constant and judge.is_safe(binding.value):
@@ -99,7 +99,7 @@ def _constant_part(function: Any, judge: _Judge, name: str, notes: Notes) -> _Co
 
 def _affordable(wanted: Iterable[Any], own: int, name: str, notes: Notes) -> list[Any]:
     """Those that are computed ahead, the first ones, as far as they are not too many elements in all."""
-    most, sizes = max(_LITTLE, _TOGETHER * own), {var: elements(var.ty) or 0 for var in wanted}
+    most, sizes = max(_LITTLE, _TOGETHER * own), {var: element_count(var.ty) or 0 for var in wanted}
     found = [var for var, total in zip(sizes, accumulate(sizes.values()), strict=True) if total <= most]
     if len(found) < len(sizes):
         notes.add(
@@ -132,7 +132,7 @@ def _is_constant(value: Any, constant: dict[Any, Any], own: int) -> bool:
     inputs = [*variables, *_constants(value)]
     if not inputs or not all(v in constant for v in variables):
         return False
-    size, given = elements(value.ty), [elements(v.ty) for v in inputs]
+    size, given = element_count(value.ty), [element_count(v.ty) for v in inputs]
     if size is None or any(g is None for g in given):
         return False
     return may_fold(size, sum(g for g in given if g is not None), own)
@@ -156,7 +156,7 @@ def _constants(call: Any) -> list[Any]:
     return found
 
 
-def elements(ty: Any) -> int | None:
+def element_count(ty: Any) -> int | None:
     """Elements of a tensor of known shape, else ``None``."""
     shape = ty.shape if isinstance(ty, relax.TensorType) else None
     extents = items_of(shape.values) if isinstance(shape, relax.ShapeExpr) else (None,)

@@ -13,7 +13,7 @@ from typing import Any, Final
 import tvm
 from tvm import ir, tirx
 
-from eqsat_layout.tir.intrinsics import is_call, is_own
+from eqsat_layout.tir.intrinsics import is_call, is_pure_op
 from eqsat_layout.tir.structural import body_pass, changed_loop, is_one_of, nodes_of, structural_map_outermost
 
 _FLOATS: Final = {"float32", "float64", "float16"}
@@ -47,7 +47,7 @@ def serialise_scalar_functions() -> Any:
 
 def _one_by_one(loop: Any) -> Any:
     calls = nodes_of(loop.body, ir.Call) if loop.kind == tirx.ForKind.VECTORIZED else []
-    floats = [call for call in calls if _is_taken_in_vectors(call) and not is_own(call.op) and _is_of_floats(call)]
+    floats = [call for call in calls if _is_taken_in_vectors(call) and not is_pure_op(call.op) and _is_of_floats(call)]
     if all(_has_vectors(call.op, str(call.ty.dtype), len(call.args)) for call in floats):
         return loop
     return changed_loop(loop, kind=tirx.ForKind.SERIAL)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # a library is opened without what plans
     from eqsat_layout.egraph.limits import Limits
     from eqsat_layout.egraph.python_rules import PythonRule
     from eqsat_layout.graph.frozen import DesiredLayouts
-    from eqsat_layout.implementations.collect import UserCandidates
+    from eqsat_layout.implementations.user_candidates import UserCandidates
     from eqsat_layout.tir.callbacks import FlowCallback
 
 
@@ -39,7 +39,7 @@ class Options(TypedDict, total=False):
     - ``desired_layouts`` (dict): layouts by op, as TVM's ``ConvertLayout`` takes them, or callbacks. What can't be had
       stays as it is; notes say so, and what costs more.
     - ``candidates`` (bool or dict, default True): offer other layouts and algorithms for convolutions and matrix
-      products; a dictionary adds the user's own (:data:`~eqsat_layout.implementations.collect.UserCandidates`).
+      products; a dictionary adds the user's own (:data:`~eqsat_layout.implementations.user_candidates.UserCandidates`).
     - ``approx`` (bool, default True): also those that round differently, such as Winograd, and products of numbers cut
       into parts where the target has a matrix unit.
     - ``flows`` (dict): how layouts go through an op, in place of what its TIR says

@@ -16,7 +16,7 @@ from eqsat_layout.graph.graph import Graph, Signature
 from eqsat_layout.graph.steps import Convert, Run
 from eqsat_layout.planning.built import Built
 from eqsat_layout.planning.plan_names import PlanNames
-from eqsat_layout.report.changes import AS_WRITTEN, GONE, TRANSFORMS, Change, joined
+from eqsat_layout.report.changes import AS_WRITTEN, GONE, TRANSFORMS, Change, joined_changes
 from eqsat_layout.report.html.after import StepFacts, StepReason, picture_after
 from eqsat_layout.report.html.before import picture_before
 from eqsat_layout.report.html.picture import Picture, PictureWay
@@ -31,7 +31,7 @@ class PlanDetails(PlanNames):
 
     def changes(self, built: Built) -> tuple[Change, ...]:
         """What the plan changes, and what it keeps."""
-        return joined(
+        return joined_changes(
             change for region in built.regions for change in self._changes(region, built.written_costs(region))
         )
 

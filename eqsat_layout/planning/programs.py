@@ -47,7 +47,7 @@ class KnownPrograms:
 
     def _version(self) -> str:
         """The version of the target's code, where that is not in this package."""
-        return "" if type(self.target).__module__.startswith("eqsat_layout.") else self.target.version
+        return self.target.version if self.target.is_foreign else ""
 
     def get(self, key: str | None, notes: Notes) -> Any | None:
         """The executable, its notes said again; ``None`` if it is not known."""

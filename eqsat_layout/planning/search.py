@@ -37,8 +37,9 @@ from eqsat_layout.extract.solver.problem import ExtractionError
 from eqsat_layout.extract.tensors import Tensors
 from eqsat_layout.graph.graph import Graph, Program
 from eqsat_layout.graph.importer import import_module
-from eqsat_layout.implementations.collect import check_user_candidates, make_offers
+from eqsat_layout.implementations.collect import make_offers
 from eqsat_layout.implementations.offers import Offers
+from eqsat_layout.implementations.user_candidates import check_user_candidates
 from eqsat_layout.notes import Notes
 from eqsat_layout.planning.checked_options import (
     COPIES,
@@ -121,6 +122,7 @@ def search_of(
         if own_model is None:
             program.notes += known.notes
             costs = target.costs(known, program.signatures.values())
+            costs = checked_cost_model(costs, f"costs of target {target.kind!r}") if target.is_foreign else costs
         else:
             costs = checked_cost_model(own_model)
         if objective in _SAID:

@@ -24,7 +24,7 @@ from eqsat_layout.readers.guards.long_unrolls import with_short_unrolls
 from eqsat_layout.readers.guards.tensor_sizes import check_tensors
 from eqsat_layout.readers.guards.types import check_types
 from eqsat_layout.readers.model import Model, Sizes
-from eqsat_layout.readers.onnx.models import from_proto, loaded
+from eqsat_layout.readers.onnx.models import from_proto, loaded_model
 from eqsat_layout.readers.text.json_guard import LARGEST as MOST_OF_JSON
 from eqsat_layout.readers.text.json_guard import checked_json
 from eqsat_layout.readers.text.script import read_script
@@ -34,7 +34,7 @@ from eqsat_layout.readers.text.script_size import LARGEST as MOST_OF_TEXT
 from eqsat_layout.readers.torch.archives import LARGEST as MOST_OF_ARCHIVES
 from eqsat_layout.readers.torch.programs import from_program, program_in
 from eqsat_layout.system.readable import check_size
-from eqsat_layout.system.suffixes import beside, kind_of, path_of
+from eqsat_layout.system.suffixes import beside, ending_of, path_of
 from eqsat_layout.system.whole_files import whole_file
 
 _DIAGNOSTIC = re.compile(r"error: (?P<message>.*?)\n --> [^\n]*?:(?P<line>\d+):(?P<column>\d+)", re.DOTALL)
@@ -70,7 +70,7 @@ def read_model(path: str | os.PathLike[str], sizes: Sizes | None = None) -> Mode
     try:
         if path.exists() and not path.is_file() and not path.is_dir():
             raise FileError(f"{path}: a pipe or a device, not a file")
-        check_size(path, _MOST_BYTES.get(kind_of(path)))
+        check_size(path, _MOST_BYTES.get(ending_of(path)))
         with path.open("rb") as file:
             head = file.read(4096)
     except OSError as error:
@@ -93,11 +93,11 @@ def write_module(mod: tvm.IRModule, path: str | os.PathLike[str]) -> None:
     Either the whole file is written or none. Raises :class:`FileError` if the module would not come back the same.
     """
     path = path_of(path)
-    check_output(path)
+    check_module_path(path)
     _replace(path, tvm.ir.save_json(mod) if path.suffix == ".json" else module_text(mod, str(path)))
 
 
-def check_output(path: Path) -> None:
+def check_module_path(path: Path) -> None:
     """:class:`FileError` if :func:`write_module` has no format for ``path``, or there is no folder for it."""
     if path.suffix not in _OUTPUT_SUFFIXES:
         raise FileError(f"{path}: can write .py (Relax text) and .json (TVM JSON), not {path.suffix or path.name!r}")
@@ -147,8 +147,8 @@ def _reader_for(path: Path, head: bytes) -> Callable[[Path, Sizes | None], Any]:
             f"{path}: a pickled model runs code when it is opened and is not read; "
             "export it: torch.export.save(torch.export.export(model, inputs), 'model.pt2')"
         )
-    if kind_of(path) in by_suffix:
-        return by_suffix[kind_of(path)]
+    if ending_of(path) in by_suffix:
+        return by_suffix[ending_of(path)]
     if head.lstrip().startswith(b"{"):
         return _read_json
     if re.search(rb"^@I\.ir_module|^@R\.function", head, re.MULTILINE):
@@ -159,7 +159,7 @@ def _reader_for(path: Path, head: bytes) -> Callable[[Path, Sizes | None], Any]:
 def _is_pickled(path: Path, head: bytes) -> bool:
     """As ``torch.save`` writes it, now or in former times, whatever the file is called."""
     is_archive = head.startswith(b"PK") or (head.startswith(b"\x80") and head[1:2] <= b"\x05")
-    return kind_of(path) != ".pt2" and (is_archive or kind_of(path) in _PICKLED)
+    return ending_of(path) != ".pt2" and (is_archive or ending_of(path) in _PICKLED)
 
 
 def _read_script(path: Path, _: Sizes | None) -> Any:
@@ -186,7 +186,7 @@ def _read_json(path: Path, _: Sizes | None) -> Any:
 
 def _read_onnx(path: Path, sizes: Sizes | None) -> Model:
     _need("onnx", path, "an ONNX model")
-    return from_proto(loaded(path), sizes)
+    return from_proto(loaded_model(path), sizes)
 
 
 def _read_torch(path: Path, _: Sizes | None) -> Model:

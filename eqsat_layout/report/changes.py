@@ -78,7 +78,7 @@ class Change:
         return self.now == AS_WRITTEN
 
 
-def joined(changes: Iterable[Change]) -> tuple[Change, ...]:
+def joined_changes(changes: Iterable[Change]) -> tuple[Change, ...]:
     """One for all of the same kind, the largest savings first."""
     found: dict[tuple[str, ...], Change] = {}
     for change in changes:

@@ -1,13 +1,14 @@
 """A plan as tables.
 
-In: a :class:`~eqsat_layout.report.plan.Plan`. Out: what prints on a terminal, and the figures of the HTML page.
+In: a :class:`~eqsat_layout.report.plan_record.PlanRecord`. Out: what prints on a terminal, and the figures of the HTML
+page.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -16,28 +17,26 @@ from rich.text import Text
 from eqsat_layout.report.changes import changes_table
 from eqsat_layout.report.explain import said_of_kernels
 from eqsat_layout.report.figures import count, format_bytes, format_seconds, spanned
+from eqsat_layout.report.plan_record import PlanRecord
 from eqsat_layout.report.records import Transform
 from eqsat_layout.report.tables import FittedTable
 from eqsat_layout.report.text import comparison_table, labelled, stage_times
-
-if TYPE_CHECKING:
-    from eqsat_layout.report.plan import Plan
 
 _SHOWN_TRANSFORMS: Final = 12
 _SHOWN_CHANGES: Final = 12
 
 
-def plan_table(plan: Plan) -> RenderableType:
+def plan_table(plan: PlanRecord) -> RenderableType:
     """The whole plan, as a terminal shows it."""
     return Group(*_plan_parts(plan))
 
 
-def describe_gap(plan: Plan) -> str:
+def describe_gap(plan: PlanRecord) -> str:
     """``optimal``, or how far from it the plan may be."""
     return "proven optimal" if plan.is_optimal else f"at most {plan.gap:.2%} above the optimum"
 
 
-def plan_rows(plan: Plan) -> list[tuple[str, str, str, str]]:
+def plan_rows(plan: PlanRecord) -> list[tuple[str, str, str, str]]:
     """The rows of :func:`comparison_table` for a plan: cost, bound, transforms, what they move."""
     before, after, stats = plan.input_transforms, plan.transforms, plan.stats
     constants: list[tuple[str, str, str, str]] = []
@@ -53,7 +52,7 @@ def plan_rows(plan: Plan) -> list[tuple[str, str, str, str]]:
     ]
 
 
-def _gain(plan: Plan) -> str:
+def _gain(plan: PlanRecord) -> str:
     """What the plan gains or costs beside the program as it was written."""
     if plan.written_cost is None:
         return "" if plan.input_cost == plan.cost else f"{plan.speedup:.2f} times cheaper"
@@ -65,7 +64,7 @@ def _gain(plan: Plan) -> str:
     return f"{less:.2f} times cheaper than as written, {written}"
 
 
-def page_figures(plan: Plan) -> list[tuple[str, str, str]]:
+def page_figures(plan: PlanRecord) -> list[tuple[str, str, str]]:
     """The head of the HTML page: name, value, remark."""
     before, after, stats = plan.input_transforms, plan.transforms, plan.stats
     return [
@@ -82,7 +81,7 @@ def page_figures(plan: Plan) -> list[tuple[str, str, str]]:
     ]
 
 
-def _plan_parts(plan: Plan) -> Iterator[RenderableType]:
+def _plan_parts(plan: PlanRecord) -> Iterator[RenderableType]:
     yield Text.assemble(("Layout plan", "bold"), "" if plan.changed else "  (nothing to gain: the module is unchanged)")
     yield Padding(comparison_table(("input", "plan"), plan_rows(plan)), (0, 0, 0, 2))
     changes = [change for change in plan.changes if not change.is_kept]

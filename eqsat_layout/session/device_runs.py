@@ -13,7 +13,7 @@ from typing import Any
 from eqsat_layout.session.tensors import Array, array_of
 from eqsat_layout.system.forks import in_one_piece
 from eqsat_layout.targets.gpu.host.device_program import DeviceProgram
-from eqsat_layout.targets.gpu.host.plan import flat
+from eqsat_layout.targets.gpu.host.plan import flattened
 from eqsat_layout.targets.gpu.host.runner import Runner
 
 
@@ -28,7 +28,7 @@ class DeviceRuns:
         """What the program makes of ``tensors``, tuples in order."""
         arrays = [array_of(tensor, copied=False) for tensor in tensors]
         with in_one_piece(), self._lock:
-            return list(flat([self._runner(*arrays, entry=self._entry)]))
+            return list(flattened([self._runner(*arrays, entry=self._entry)]))
 
     @cached_property
     def _runner(self) -> Runner:

@@ -35,7 +35,7 @@ class Extent:
     tree: Tree
 
 
-def check(extents: Sequence[Extent], sizes: Mapping[str, int]) -> None:
+def check_not_negative(extents: Sequence[Extent], sizes: Mapping[str, int]) -> None:
     """:class:`InputError` for the first extent below zero; what is made of other sizes passes."""
     for extent in extents:
         value = _value(extent.tree, sizes)

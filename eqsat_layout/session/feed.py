@@ -12,13 +12,13 @@ from typing import Any
 import tvm_ffi
 
 from eqsat_layout.errors import InputError, did_you_mean
-from eqsat_layout.session.extents import check
-from eqsat_layout.session.interface import Interface, TensorSpec, described
-from eqsat_layout.session.tensors import Staging, is_of, tensor_of
+from eqsat_layout.session.extents import check_not_negative
+from eqsat_layout.session.interface import Interface, TensorSpec, type_text
+from eqsat_layout.session.tensors import Staging, serves_as_input, tensor_of
 from eqsat_layout.sources.ranges import SizeRange, outside
 
 
-def tensors_of(feed: Any, interface: Interface, staging: Staging) -> list[Any]:
+def fed_tensors(feed: Any, interface: Interface, staging: Staging) -> list[Any]:
     """One tensor for each input, which may be of ``staging``; a symbol is one size wherever it stands."""
     specs, any_address = interface.inputs, interface.any_address
     if not isinstance(feed, Mapping):
@@ -31,7 +31,7 @@ def tensors_of(feed: Any, interface: Interface, staging: Staging) -> list[Any]:
         if spec.name not in feed:
             raise InputError(f"input {spec.name!r} is missing: {spec}")
         value = feed[spec.name]
-        if any_address and is_of(value, spec):  # between runs of a network all of this is in no cache
+        if any_address and serves_as_input(value, spec):  # between runs of a network all of this is in no cache
             tensors.append(tvm_ffi.from_dlpack(value))
             continue
         tensor = tensor_of(value, spec, staging, any_address=any_address)
@@ -40,7 +40,7 @@ def tensors_of(feed: Any, interface: Interface, staging: Staging) -> list[Any]:
             _check_shape(shape, spec, known, interface.ranges)
         tensors.append(tensor)
     if interface.extents:
-        check(interface.extents, {name: size for name, (size, _) in known.items()})
+        check_not_negative(interface.extents, {name: size for name, (size, _) in known.items()})
     return tensors
 
 
@@ -57,7 +57,7 @@ def _check_shape(
 ) -> None:
     if spec.shape is None:
         return
-    got = f"got {described(shape, spec.dtype)}"
+    got = f"got {type_text(shape, spec.dtype)}"
     if len(shape) != len(spec.shape):
         raise InputError(f"input {spec.name!r}: expected {spec}, {got}")
     for axis, (size, extent) in enumerate(zip(shape, spec.shape, strict=True)):

@@ -29,10 +29,10 @@ class TensorSpec:
     dtype: str
 
     def __str__(self) -> str:
-        return described(self.shape, self.dtype)
+        return type_text(self.shape, self.dtype)
 
 
-def described(shape: Shape | None, dtype: str) -> str:
+def type_text(shape: Shape | None, dtype: str) -> str:
     """``float32 (1, 3, n, n)``."""
     if shape is None:
         return f"{dtype} of any shape"

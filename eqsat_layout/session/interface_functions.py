@@ -17,7 +17,7 @@ from eqsat_layout.session.extents import Extent, Tree
 from eqsat_layout.session.interface import TELLS, Interface, TensorSpec
 from eqsat_layout.sources.program import Source
 from eqsat_layout.sources.ranges import ranges_of
-from eqsat_layout.sources.shapes import written
+from eqsat_layout.sources.shapes import extent_text
 from eqsat_layout.tir.structural import nodes_of
 
 
@@ -55,7 +55,7 @@ def _spec(name: str, ty: Any, where: str) -> TensorSpec:
     extents = getattr(ty.shape, "values", None)
     if extents is None and ty.ndim >= 0:
         return TensorSpec(name, (None,) * ty.ndim, str(ty.dtype))
-    return TensorSpec(name, None if extents is None else tuple(map(written, extents)), str(ty.dtype))
+    return TensorSpec(name, None if extents is None else tuple(map(extent_text, extents)), str(ty.dtype))
 
 
 def _leaves(ty: Any) -> Iterator[Any]:
@@ -87,7 +87,7 @@ def _extents(mod: tvm.IRModule) -> tuple[Extent, ...]:
         shapes = [ty.shape.values for ty in types if isinstance(getattr(ty, "shape", None), relax.ShapeExpr)]
         for extent in dict.fromkeys(one for shape in shapes for one in shape if not isinstance(one, tirx.IntImm)):
             if (tree := _tree(extent)) is not None and _may_be_negative(extent):
-                text = str(written(extent))
+                text = str(extent_text(extent))
                 found.setdefault(text, Extent(text, tree))
     return tuple(found.values())
 

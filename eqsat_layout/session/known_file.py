@@ -28,11 +28,11 @@ from eqsat_layout.notes import Notes, first_line
 from eqsat_layout.planning.keys import options_text, surroundings
 from eqsat_layout.planning.options import Options
 from eqsat_layout.session.interface import Interface
-from eqsat_layout.session.library import export, opened, suffix_of
+from eqsat_layout.session.library import export, opened_program, suffix_of
 from eqsat_layout.system.machine import machine_text
 from eqsat_layout.system.readable import read_bytes
 from eqsat_layout.system.store import ArtefactStore, digest_of
-from eqsat_layout.system.suffixes import kind_of
+from eqsat_layout.system.suffixes import ending_of
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class KnownFile:
         if not store.limit or not isinstance(source, str | os.PathLike) or options.get("inputs") is not None:
             return None
         path, sizes, rest = Path(source), _as_text(options.get("shapes")), options_text(without_sizes(options))
-        packages = _READERS.get(kind_of(path))
+        packages = _READERS.get(ending_of(path))
         if packages is None or sizes is None or rest is None or not path.is_file():
             return None
         machine = _machine_text(target, approx=options.get("approx", True))
@@ -87,7 +87,7 @@ class KnownFile:
         if kept is None:
             return None
         try:
-            found = opened(kept, is_whole=True)  # the store has looked
+            found = opened_program(kept, is_whole=True)  # the store has looked
         except EqsatError as error:  # no program may be run from that disk, or the machine has changed
             _LOG.warning("%s: what was compiled before is not used: %s", self.path, error)
             return None
@@ -100,7 +100,7 @@ class KnownFile:
 
     def keep(self, executable: Any, notes: Sequence[str]) -> None:
         """Written by a thread while the program is used already; a process does not end before that is done."""
-        if kind_of(self.path) == ".onnx":
+        if ending_of(self.path) == ".onnx":
             model = importlib.import_module("onnx").load(self.path, load_external_data=False)
             names = importlib.import_module("eqsat_layout.readers.onnx.external_data").locations(model)
             self.store.put(self._beside, [json.dumps(names).encode()])
@@ -139,7 +139,7 @@ class KnownFile:
 
     def _others(self) -> list[Path] | None:
         """The files beside it that belong to it; ``None`` where that is not known."""
-        if kind_of(self.path) != ".onnx":
+        if ending_of(self.path) != ".onnx":
             return []
         kept = self.store.get(self._beside)
         if kept is None:

@@ -22,7 +22,7 @@ from eqsat_layout.session import runtime
 from eqsat_layout.session.checksum import damage, seal
 from eqsat_layout.session.interface import TELLS, Interface
 from eqsat_layout.system.readable import read_bytes
-from eqsat_layout.system.suffixes import LIBRARIES, PROGRAMS, kind_of, path_of
+from eqsat_layout.system.suffixes import LIBRARIES, PROGRAMS, ending_of, path_of
 from eqsat_layout.targets.gpu.host.device_program import DeviceProgram, kind_of_program
 
 _ELF: Final = struct.Struct("<18xH")
@@ -34,7 +34,7 @@ _PROCESSORS: Final = {0x3E: "x86_64", 0xB7: "aarch64", 0xF3: "riscv64"}
 
 def written_to(path: Path, executable: Any) -> None:
     """Under a new name first: a library that a process runs must not be written over."""
-    check_output(path, suffix_of(executable))
+    check_library_path(path, suffix_of(executable))
     try:
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=".saving") as folder:
             made = Path(folder) / path.name
@@ -49,7 +49,7 @@ def written_to(path: Path, executable: Any) -> None:
 def suffix_of(executable: Any) -> str:
     """What the name of its file ends in."""
     if isinstance(executable, Path):
-        return kind_of(executable)
+        return ending_of(executable)
     return ".program" if isinstance(executable, DeviceProgram) else ".so"
 
 
@@ -64,7 +64,7 @@ def export(executable: Any, path: Path) -> None:
         seal(path)
 
 
-def check_output(path: Path, suffix: str) -> None:
+def check_library_path(path: Path, suffix: str) -> None:
     """:class:`EqsatError` for a name that no file has whose kind has this one, or in a folder that is none."""
     known = LIBRARIES if suffix in LIBRARIES else PROGRAMS
     if path.suffix not in known:
@@ -76,14 +76,14 @@ def check_output(path: Path, suffix: str) -> None:
         raise EqsatError(f"{path}: Is a directory")
 
 
-def opened(path: Path, *, is_whole: bool = False) -> tuple[Any, Interface]:
+def opened_program(path: Path, *, is_whole: bool = False) -> tuple[Any, Interface]:
     """The program in a file that :func:`written_to` wrote. Opening a library runs code of it.
 
     ``is_whole``: it is known that the file is as it was written, on this machine.
     """
     if not path.is_file():
         raise EqsatError(f"{path}: {'Is a directory' if path.is_dir() else 'there is no such file'}")
-    if kind_of(path) in PROGRAMS:
+    if ending_of(path) in PROGRAMS:
         return _opened_program(path)
     if not is_whole:
         _check_file(path)
@@ -112,10 +112,10 @@ def _opened_library(path: Path) -> tuple[Any, Interface]:
     with tempfile.TemporaryDirectory() as folder:
         # the system takes a file for the one of that name that it has loaded, even if it was replaced; TVM's own
         # load_module follows links
-        link = Path(folder) / f"{os.path.basename(folder)}{kind_of(path)}"
+        link = Path(folder) / f"{os.path.basename(folder)}{ending_of(path)}"
         link.symlink_to(path.absolute())
         try:
-            library = runtime.opened(str(link))
+            library = runtime.opened_library(str(link))
         except (RuntimeError, ValueError, OSError) as error:
             reason = first_line(error).rpartition(f"{link}: ")[2]  # what the system says, behind TVM's words and names
             raise EqsatError(f"{path}: can't be loaded: {reason}") from error

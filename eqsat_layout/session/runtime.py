@@ -58,7 +58,7 @@ def _started(library: Any, devices: Sequence[tuple[int, int]]) -> Any:
     return machine
 
 
-def opened(path: str) -> Any:
+def opened_library(path: str) -> Any:
     """The module in a library's file. A file is loaded once: TVM's loader gives a library its own memory and threads
     again each time, also while kernels of it hold memory of ours."""
     _load()

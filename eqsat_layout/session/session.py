@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any, Unpack
 from eqsat_layout.errors import EqsatError, InputError
 from eqsat_layout.planning.options import Options, check_options, with_options_in_help
 from eqsat_layout.session.device_runs import DeviceRuns
-from eqsat_layout.session.feed import check_names, tensors_of
+from eqsat_layout.session.feed import check_names, fed_tensors
 from eqsat_layout.session.interface import TensorSpec
 from eqsat_layout.session.known_file import KnownFile
-from eqsat_layout.session.library import opened, written_to
+from eqsat_layout.session.library import opened_program, written_to
 from eqsat_layout.session.runs import Runs
 from eqsat_layout.session.runtime import CPU
 from eqsat_layout.session.size_errors import size_error
 from eqsat_layout.session.tensors import Array, Staging
 from eqsat_layout.system.forks import in_one_piece
-from eqsat_layout.system.suffixes import COMPILED, kind_of, path_of
+from eqsat_layout.system.suffixes import COMPILED, ending_of, path_of
 from eqsat_layout.system.tvm_lock import check_not_left_behind
 from eqsat_layout.system.without_torch import without_torch
 from eqsat_layout.targets.gpu.host.device_program import DeviceProgram
@@ -56,7 +56,7 @@ class Session:
         if _is_compiled(source):
             _check_nothing_is_asked(source, target, options)
             self._file = Path(source)
-            self._executable, self._interface = opened(self._file)
+            self._executable, self._interface = opened_program(self._file)
             return
         with without_torch():
             known = KnownFile.of(source, target, options)
@@ -92,7 +92,7 @@ class Session:
             staging = self._staging.pop()
         except IndexError:
             staging = {}
-        tensors = tensors_of(input_feed, self._interface, staging)
+        tensors = fed_tensors(input_feed, self._interface, staging)
         try:
             results = self._runs(tensors)
         except RuntimeError as error:
@@ -148,7 +148,7 @@ class Session:
 
 
 def _is_compiled(source: Any) -> bool:
-    return isinstance(source, str | os.PathLike) and kind_of(path_of(source)) in COMPILED
+    return isinstance(source, str | os.PathLike) and ending_of(path_of(source)) in COMPILED
 
 
 def _check_nothing_is_asked(source: Any, target: Any, options: Options) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from eqsat_layout.errors import InputError
-from eqsat_layout.session.interface import TensorSpec, described
+from eqsat_layout.session.interface import TensorSpec, type_text
 
 _MISMATCH: Final = re.compile(
     r"\((?P<got>-?\d+) vs\. (?P<wanted>-?\d+)\)"
@@ -26,7 +26,7 @@ def size_error(error: RuntimeError, specs: Sequence[TensorSpec], tensors: Sequen
     if found is None:
         return None
     given = ", ".join(
-        f"{spec.name!r} is {described(tuple(map(int, tensor.shape)), spec.dtype)}"
+        f"{spec.name!r} is {type_text(tuple(map(int, tensor.shape)), spec.dtype)}"
         for spec, tensor in zip(specs, tensors, strict=True)
     )
     which = f"a tensor {found['type']} inside" if found["param"] is None else f"{found['param']!r}, {found['type']},"

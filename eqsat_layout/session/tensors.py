@@ -17,7 +17,7 @@ import tvm_ffi
 
 from eqsat_layout.errors import InputError
 from eqsat_layout.notes import first_line, said_by
-from eqsat_layout.session.interface import Shape, TensorSpec, described
+from eqsat_layout.session.interface import Shape, TensorSpec, type_text
 from eqsat_layout.system.dtypes import numpy_dtype
 from eqsat_layout.system.frames import ALIGNMENT
 
@@ -33,7 +33,7 @@ Staging = dict[str, Any]
 """By name the tensors that inputs of one run at a time are copied to: fresh memory costs more than the copy."""
 
 
-def is_of(value: Any, spec: TensorSpec) -> bool:
+def serves_as_input(value: Any, spec: TensorSpec) -> bool:
     """``value`` is an array whose memory is an input of ``spec`` as it stands, at an address for its elements."""
     if type(value) is not np.ndarray or value.shape != spec.shape or spec.dtype not in _PLAIN:
         return False
@@ -135,7 +135,7 @@ def _of_array(array: Array, spec: TensorSpec, staging: Staging, alignment: int) 
 
 def _check_dtype(dtype: str, shape: Shape, spec: TensorSpec) -> None:
     if dtype != spec.dtype:
-        raise InputError(f"input {spec.name!r}: expected {spec}, got {described(shape, dtype)}")
+        raise InputError(f"input {spec.name!r}: expected {spec}, got {type_text(shape, dtype)}")
 
 
 def _bytes(tensor: Any) -> Array:

@@ -23,7 +23,7 @@ from eqsat_layout.readers.quiet import talk_to_log
 from eqsat_layout.readers.torch.decompositions import decompositions
 from eqsat_layout.session.session import Session
 from eqsat_layout.session.torch_held import Held, are_apart
-from eqsat_layout.session.torch_views import orders, split
+from eqsat_layout.session.torch_views import orders, views_split
 
 _logger = logging.getLogger("eqsat_layout")
 
@@ -88,7 +88,7 @@ class _Compiled:
             raise EqsatError("gradients are wanted: call it under torch.no_grad() or torch.inference_mode()")
         if any(one.device.type != "cpu" for one in (*held.values(), *given)):
             raise EqsatError("tensors that are not on the CPU")
-        divided = split(torch, graph)
+        divided = views_split(torch, graph)
         self._views, self._orders = divided.views, orders(divided.computed)
         plain = _with_numbers(torch, divided.computed, {i: self._numbers.get(i) for i in numbers})
         self._sizes = _sizes(torch, graph, self._tensors, examples)

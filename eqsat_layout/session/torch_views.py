@@ -29,7 +29,7 @@ class Split:
         return not _results(self.computed)
 
 
-def split(torch: Any, graph: Any) -> Split:
+def views_split(torch: Any, graph: Any) -> Split:
     """``graph``, its results that share memory as views of what they are views of, and sizes as torch finds them."""
     _check_shapes_stay(torch, graph)
     results = _results(graph)

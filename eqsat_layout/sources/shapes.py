@@ -73,7 +73,7 @@ def _cases(source: Source, shapes: Shapes) -> list[dict[Any, int]]:
                 continue
             where = f"axis {axis} of {name!r}"
             if not isinstance(extent, tvm.ir.Var):
-                raise InputError(f"shapes: {where} is {written(extent)}: several sizes are for symbols")
+                raise InputError(f"shapes: {where} is {extent_text(extent)}: several sizes are for symbols")
             before, first = asked.setdefault(extent, (tuple(dict.fromkeys(sizes)), where))
             if before != tuple(dict.fromkeys(sizes)):
                 raise InputError(f"shapes: {extent.name} is one of {before} by {first}, of {tuple(sizes)} by {where}")
@@ -102,7 +102,7 @@ def _plain(sizes: Any) -> Any:
     return int(sizes) if isinstance(sizes, np.integer) else sizes
 
 
-def written(extent: Any) -> int | str:
+def extent_text(extent: Any) -> int | str:
     """An extent for people: a number, or an expression of symbols such as ``2 * n``."""
     return int(extent) if isinstance(extent, tirx.IntImm | int) else plain(str(extent))
 
@@ -164,9 +164,9 @@ def _check_extent(extent: Any, sizes: Mapping[Any, Any], size: int | None, where
         return
     value = tvm.sym.Analyzer().simplify(substitute(extent, sizes))
     if not isinstance(value, tirx.IntImm):
-        raise InputError(f"{where} is {written(extent)}: give what it is made of by other inputs")
+        raise InputError(f"{where} is {extent_text(extent)}: give what it is made of by other inputs")
     if int(value) != size:
-        said = written(extent)
+        said = extent_text(extent)
         raise InputError(f"{where} is {said if isinstance(said, int) else f'{said} = {int(value)}'}, got {size}")
 
 

@@ -24,7 +24,7 @@ def default_directory() -> Path:
     return Path(caches if os.path.isabs(caches) else os.path.expanduser("~/.cache")) / "eqsat_layout"
 
 
-def number_in(variable: str, default: int) -> int:
+def number_in_environment(variable: str, default: int) -> int:
     """The whole number that an environment variable is; ``default`` where it is none, or one of more than nine digits.
 
     Of digits 0 to 9: ``"\u00b2".isdigit()`` is true, and :func:`int` does not take it.

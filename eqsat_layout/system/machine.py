@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from eqsat_layout.system.folder import number_in
+from eqsat_layout.system.folder import number_in_environment
 
 CORES: Final = len(os.sched_getaffinity(0))
 """That this process may use. Taken at import: TVM's first parallel loop narrows the affinity of its thread."""
@@ -31,7 +31,7 @@ _CHANGING: Final = (
 
 def threads() -> int:
     """That programs run with: as ``TVM_NUM_THREADS`` says, else one for each core that this process may use."""
-    asked = number_in("TVM_NUM_THREADS", 0)
+    asked = number_in_environment("TVM_NUM_THREADS", 0)
     return asked if 0 < asked <= _MANY else CORES
 
 

@@ -51,9 +51,9 @@ def own_cpu() -> OwnCpu:
     name = str(codegen.llvm_get_system_cpu())
     usual = map(str, codegen.llvm_get_cpu_features(tvm.target.Target({"kind": "llvm", "mcpu": name})))
     told = tvm.get_global_func("tvm.codegen.llvm.GetHostCPUFeatures")()
-    return OwnCpu(name, hidden(usual, {str(feature): bool(has) for feature, has in told.items()}))
+    return OwnCpu(name, hidden_features(usual, {str(feature): bool(has) for feature, has in told.items()}))
 
 
-def hidden(usual: Iterable[str], told: Mapping[str, bool]) -> tuple[str, ...]:
+def hidden_features(usual: Iterable[str], told: Mapping[str, bool]) -> tuple[str, ...]:
     """Those of the ``usual`` features that code may use of which the system ``told`` that they are not there."""
     return tuple(f"-{name}" for name in sorted(usual) if name.startswith(_CHOSEN) and not told.get(name, True))

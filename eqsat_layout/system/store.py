@@ -21,7 +21,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from eqsat_layout.system.folder import LOCATION, default_directory, number_in
+from eqsat_layout.system.folder import LOCATION, default_directory, number_in_environment
 from eqsat_layout.system.frames import ALIGNMENT
 from eqsat_layout.system.trust import distrust, is_own_file
 
@@ -51,7 +51,7 @@ class ArtefactStore:
 
         Artefacts are run: where other users could put some, nothing is kept and nothing taken.
         """
-        folder, limit = default_directory() / _FOLDER, number_in(LIMIT_VARIABLE, _LIMIT) << 20
+        folder, limit = default_directory() / _FOLDER, number_in_environment(LIMIT_VARIABLE, _LIMIT) << 20
         why = distrust(folder) if limit else ""
         if why:
             _warn(f"nothing is kept of what is compiled, as {why}; {LOCATION} says where else")

@@ -20,7 +20,7 @@ PROGRAMS: Final = frozenset({".program"})
 COMPILED: Final = LIBRARIES | PROGRAMS
 
 
-def kind_of(path: Path) -> str:
+def ending_of(path: Path) -> str:
     """The end of its name in small letters: ``.onnx`` of ``NET.ONNX``."""
     return path.suffix.lower()
 
@@ -50,7 +50,7 @@ def beside(source: Path, suffix: str) -> Path:
 
 def check_is_source(path: Path) -> None:
     """:class:`EqsatError` for what is compiled already."""
-    if kind_of(path) in COMPILED:
+    if ending_of(path) in COMPILED:
         raise EqsatError(
             f"{path}: is compiled already; open it with eqsat_layout.Session, or give the model's own file"
         )

@@ -7,8 +7,7 @@ join calls to kernels, schedule, build.
 from __future__ import annotations
 
 import traceback
-from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import tvm
 
@@ -25,10 +24,8 @@ from eqsat_layout.passes.many_operands import join_in_steps
 from eqsat_layout.passes.prepare import prepare
 from eqsat_layout.passes.sorts.types import sort_known_types
 from eqsat_layout.system.tvm_lock import one_at_a_time
-from eqsat_layout.targets.protocol import Progress
+from eqsat_layout.targets.protocol import Progress, Target
 from eqsat_layout.targets.registry import resolved
-
-_PACKAGE: Final = Path(__file__).parents[1]
 
 
 @one_at_a_time
@@ -72,20 +69,24 @@ def lower(
     mod = fold_constants(mod, said)
     say("join")
     mod = own.join(mod, said)
+    if not isinstance(mod, tvm.IRModule):
+        raise TargetError(f"target {own.kind!r}: join must give a tvm.IRModule, got {mod!r}")
     say("build")
     try:
         return own.build(mod, said)
     except (tvm.error.InternalError, *REFUSALS) as error:
-        refused = "" if isinstance(error, EqsatError) else refused_op(mod) or _said_by_tvm(error)
+        refused = "" if isinstance(error, EqsatError) else refused_op(mod) or _said_by_tvm(error, own)
         if not refused:
             raise
         raise TargetError(f"TVM can't build {refused}") from error
 
 
-def _said_by_tvm(error: Exception) -> str:
-    """What TVM raised itself; "" for what was raised here, which is a fault."""
-    innermost = traceback.extract_tb(error.__traceback__)[-1].filename
-    return "" if Path(innermost).is_relative_to(_PACKAGE) else f"the module: {last_of(error)}"
+def _said_by_tvm(error: Exception, target: Target) -> str:
+    """What TVM raised itself; "" for what was raised here, or by the target's own package, which is a fault."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    packages = {module.partition(".")[0] for module in (__name__, type(target).__module__)}
+    is_fault = str(frame.f_globals.get("__name__")).partition(".")[0] in packages
+    return "" if is_fault else f"the module: {last_of(error)}"
 
 
 def _mute(_: str) -> None:

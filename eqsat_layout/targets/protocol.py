@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import numpy.typing as npt
 import tvm
@@ -30,6 +30,8 @@ from eqsat_layout.notes import Notes
 from eqsat_layout.passes.fuse import fuse
 from eqsat_layout.targets.version import source_digest
 from eqsat_layout.tir.computation import Computation
+
+_PACKAGE: Final = __name__.partition(".")[0]
 
 Progress = Callable[[str], None]
 """Called with the name of each step of a build as it starts."""
@@ -111,7 +113,8 @@ class Target:
     @property
     def name(self) -> str:
         """What the database of measurements calls the machine: the same text for machines that measure alike."""
-        return f"{self.tvm} {self.elsewhere or 'here'}"
+        own = "" if self.tvm.kind.name == self.kind else f"{self.kind} "
+        return f"{own}{self.tvm} {self.elsewhere or 'here'}"
 
     @property
     def version(self) -> str:
@@ -122,6 +125,11 @@ class Target:
     def code(self) -> str:
         """The module whose imports are all code that makes its kernels."""
         return type(self).__module__
+
+    @property
+    def is_foreign(self) -> bool:
+        """It is of another package, so that its answers are checked, and its version is part of what is kept."""
+        return not type(self).__module__.startswith(f"{_PACKAGE}.")
 
     @property
     def cache_bytes(self) -> int:

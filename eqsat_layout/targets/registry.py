@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import entry_points
 from typing import Any, Final
@@ -18,10 +18,8 @@ import tvm
 
 import eqsat_layout.targets
 from eqsat_layout.errors import TargetError
+from eqsat_layout.targets.checked import Factory, checked_factory, factory_of
 from eqsat_layout.targets.protocol import Target
-
-Factory = Callable[[Any, bool], Target]
-"""From what the user gives (a string, a dict or a ``tvm.target.Target`` of the factory's kind) and ``approx``."""
 
 GROUP: Final = "eqsat_layout.targets"
 """The entry point group of targets in other packages."""
@@ -34,7 +32,8 @@ def target(given: Any = None, *, approx: bool = True) -> Target:
     """The target that ``given`` is: ``None`` is this machine's CPU; else a string, a dict, a ``tvm.target.Target``, or
     a :class:`Target` already, which is then made exact, or need not be, as ``approx`` says.
 
-    Raises :class:`~eqsat_layout.errors.TargetError` for one that is unknown or can't be built for here.
+    Raises :class:`~eqsat_layout.errors.TargetError` for one that is unknown, can't be built for here, or whose package
+    fails to make it.
     """
     if isinstance(given, Target):
         return given if given.approx == approx else given.with_approx(approx)
@@ -57,7 +56,7 @@ def kinds() -> list[str]:
 
 def register(kind: str, factory: Factory) -> None:
     """Makes a target known by its kind in this process, in place of one that had it."""
-    _registered[kind] = factory
+    _registered[kind] = checked_factory(kind, factory)
 
 
 def unregister(kind: str) -> None:
@@ -85,7 +84,7 @@ def _factories() -> Mapping[str, Factory]:
     """Built-in ones, and those of installed packages, all of whose entry points are read for that."""
     found = dict(_built_in())
     for entry in entry_points(group=GROUP):
-        found.setdefault(entry.name, lambda given, approx, entry=entry: entry.load()(given, approx))  # type: ignore[misc]
+        found.setdefault(entry.name, factory_of(entry))
     return found
 
 

@@ -155,7 +155,9 @@ def digit_of(value: Affine, stride: int, extent: Extent, size: Extent) -> Affine
     return divided(high, extent, tirx.FloorMod)
 
 
-def number_in(digits: Sequence[Digit], values: Sequence[Affine | None], sizes: Sequence[Extent]) -> Affine | None:
+def number_of_digits(
+    digits: Sequence[Digit], values: Sequence[Affine | None], sizes: Sequence[Extent]
+) -> Affine | None:
     """The number that ``digits`` of ``values`` write, value ``i`` being below ``sizes[i]``; None if it is no sum."""
     terms: list[Term] = []
     constant, place = 0, 1

@@ -18,7 +18,7 @@ from eqsat_layout.tir.access_maps import tiles
 from eqsat_layout.tir.affine import Affine, AffineReader, Term, digit_of, summed
 from eqsat_layout.tir.computation import Block, IterKind
 from eqsat_layout.tir.extents import expr_of
-from eqsat_layout.tir.padding import PadWidths, extended
+from eqsat_layout.tir.padding import PadWidths, over_borders
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class BlockAxes:
     ) -> None:
         self.extents = block.extents
         self.borders = borders
-        self.block = extended(block, borders)
+        self.block = over_borders(block, borders)
         self.formats = formats
         self.symbols = symbols
         self.dtype = str(variables[0].ty.dtype) if variables else "int64"

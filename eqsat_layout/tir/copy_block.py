@@ -17,7 +17,7 @@ from eqsat_layout.maps import Digit, Extent, IndexMap, extent_product
 from eqsat_layout.tir.access_maps import access_map
 from eqsat_layout.tir.affine import Affine, Term
 from eqsat_layout.tir.computation import Block, Computation, Store
-from eqsat_layout.tir.copy_digits import NotACopyError, known, size_of
+from eqsat_layout.tir.copy_digits import NotACopyError, known, values_of_digits
 from eqsat_layout.tir.copy_guard import Guard, GuardedPoints, guard_of
 from eqsat_layout.tir.copy_numbers import Number, NumberedIndices, NumberFinder
 from eqsat_layout.tir.layout_rewrite import LayoutRewrite
@@ -101,7 +101,7 @@ class _CopyReader:
             is_whole = isinstance(axis.room, str)
             first = low + axis.shift if axis.room != 1 else 0
             crop.append((0, 0) if is_whole else (first, known(axis.room) - first - (high - low)))
-            pad.append((0, 0) if is_whole else (low, size_of(axis.digits) - high))
+            pad.append((0, 0) if is_whole else (low, values_of_digits(axis.digits) - high))
         unpack = IndexMap.make(self.shape, [axis.source for axis in axes])
         inverse = IndexMap.make(self.block.extents, [axis.digits for axis in axes]).inverse()
         pack = None if inverse is None else written.after(inverse)
@@ -130,7 +130,7 @@ class _CopyReader:
         rows: list[list[Digit]] = []
         for axis in exact:
             digits = indices[axis].digits()
-            if digits is None or size_of(digits) != self.shape[axis]:
+            if digits is None or values_of_digits(digits) != self.shape[axis]:
                 raise NotACopyError
             rows.append([d._replace(axis=places[d.axis]) for d in digits])
         inverse = IndexMap.make(extents, rows).inverse()

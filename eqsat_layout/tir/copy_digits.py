@@ -37,7 +37,7 @@ def known(extent: Extent) -> int:
     return extent
 
 
-def size_of(digits: Sequence[Digit]) -> int:
+def values_of_digits(digits: Sequence[Digit]) -> int:
     """How many values the number that ``digits`` write may have."""
     return math.prod(known(d.extent) for d in digits)
 

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from eqsat_layout.maps import Digit, Extent, Fill, exact
+from eqsat_layout.maps import Digit, Extent, Fill, exact_fill
 from eqsat_layout.tir.computation import Value
-from eqsat_layout.tir.copy_digits import NotACopyError, known, number_at, size_of
+from eqsat_layout.tir.copy_digits import NotACopyError, known, number_at, values_of_digits
 from eqsat_layout.tir.index_values import values_at
 
 MAX_POINTS = 1 << 22
@@ -50,7 +50,7 @@ def guard_of(value: Value) -> Guard | None:
 def _number(value: Value) -> float | int | None:
     if value.op != "const":
         return None
-    return exact(value.number)
+    return exact_fill(value.number)
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class GuardedPoints:
         """The half-open range of the values that the number of ``digits`` has where the conditions hold."""
         iters = {d.axis for d in digits}
         if not iters & self._deciding:
-            return 0, size_of(digits)
+            return 0, values_of_digits(digits)
         values = self._grid(iters | self._deciding)
         inside = self._inside(values)
         number = np.broadcast_to(number_at(digits, values), inside.shape)[inside]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from eqsat_layout.maps import Digit, Extent
 from eqsat_layout.tir.affine import Affine, Term, digit_of, summed
 from eqsat_layout.tir.computation import Index, Opaque, Value
-from eqsat_layout.tir.copy_digits import NotACopyError, known, size_of, terms_of
+from eqsat_layout.tir.copy_digits import NotACopyError, known, terms_of, values_of_digits
 from eqsat_layout.tir.index_values import COMPARISONS, affine_of, combined, divided_sums
 
 
@@ -28,7 +28,7 @@ class Number:
 
     @property
     def extent(self) -> int:
-        return size_of(self.digits)
+        return values_of_digits(self.digits)
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class NumberedIndices:
         digits = Affine(tuple(t._replace(weight=t.weight // weight) for t in own)).digits()
         if weight < 1 or digits is None or any(t.weight % weight for t in own):
             return None
-        extent, whole = size_of(digits), summed(terms_of(number.digits), 0)
+        extent, whole = values_of_digits(digits), summed(terms_of(number.digits), 0)
         for place in range(1, number.extent // extent + 1):
             if number.extent % place == 0:
                 part = digit_of(whole, place, extent, number.extent)

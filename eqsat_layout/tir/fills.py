@@ -9,10 +9,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
-from eqsat_layout.maps import UNDEF, Fill, Format, exact
+from eqsat_layout.maps import UNDEF, Fill, Format, exact_fill
 from eqsat_layout.tir.computation import Block, Computation, Value
 from eqsat_layout.tir.padding import plan_block, produced_fills
-from eqsat_layout.tir.scalar_values import ANYTHING, FINITE, Scalar, UnsafeError, held
+from eqsat_layout.tir.scalar_values import ANYTHING, FINITE, Scalar, UnsafeError, as_held
 from eqsat_layout.tir.scalars import Evaluator
 
 MOST_CANDIDATES = 5
@@ -29,7 +29,7 @@ def evaluate_fill(value: Value, fills: Mapping[int, Fill], dtypes: Sequence[str]
     def load(access: object, guarded: bool) -> Scalar:
         number = getattr(access, "buffer", -1)
         fill = fills.get(number)
-        exact = held(fill, dtypes[number]) if isinstance(fill, int | float) else None
+        exact = as_held(fill, dtypes[number]) if isinstance(fill, int | float) else None
         return ANYTHING if exact is None else exact
 
     iterations = [FINITE] * (1 + max((int(v.literal) for v in value.walk() if v.op == "iter"), default=0))
@@ -37,7 +37,7 @@ def evaluate_fill(value: Value, fills: Mapping[int, Fill], dtypes: Sequence[str]
         found = Evaluator(load, iterations).value(value)
     except UnsafeError:
         return UNDEF
-    return exact(float(found)) if isinstance(found, int | float) else UNDEF
+    return exact_fill(float(found)) if isinstance(found, int | float) else UNDEF
 
 
 def pointwise_fill(computation: Computation, operand: int, number: float) -> Fill:
@@ -63,7 +63,7 @@ def pointwise_fill(computation: Computation, operand: int, number: float) -> Fil
 def constants_in(block: Block) -> tuple[float, ...]:
     """The numbers in what the block stores, in the order of their appearance."""
     values = (v for store in (*block.stores, *block.inits) for v in store.value.walk() if v.op == "const")
-    return tuple(dict.fromkeys(exact(n) for v in values if (n := held(v.number, v.dtype)) is not None))
+    return tuple(dict.fromkeys(exact_fill(n) for v in values if (n := as_held(v.number, v.dtype)) is not None))
 
 
 def fills_for(
@@ -104,7 +104,7 @@ def internal_fills(computation: Computation, formats: Mapping[int, Format]) -> d
 
 def _candidates(computation: Computation, fill: Fill) -> tuple[float, ...]:
     """The numbers that are tried as fills."""
-    first = [exact(float(fill))] if isinstance(fill, int | float) else []
+    first = [exact_fill(float(fill))] if isinstance(fill, int | float) else []
     found = (c for block in computation.blocks for c in constants_in(block))
     return tuple(dict.fromkeys((*first, 0.0, 1.0, *found)))[:MOST_CANDIDATES]
 
@@ -161,7 +161,7 @@ class _FillChoice:
     def _starts(self, number: int) -> list[float]:
         """What the reductions over a buffer start from, which is often neutral to them."""
         readers = [b for b in self.computation.blocks if any(r.buffer == number for r in b.reads)]
-        return [exact(v.number) for b in readers for s in b.inits for v in s.value.walk() if v.op == "const"]
+        return [exact_fill(v.number) for b in readers for s in b.inits for v in s.value.walk() if v.op == "const"]
 
     def _cost(self, fills: Mapping[int, Fill]) -> float:
         """Points at which blocks test a condition; a forward flow pays for results of which nothing is known."""
@@ -196,7 +196,7 @@ class _FillChoice:
     def _can_hold(self, fills: Mapping[int, Fill]) -> bool:
         buffers = self.computation.buffers
         numbers = ((n, f) for n, f in fills.items() if isinstance(f, int | float))
-        return all(held(f, buffers[n].dtype) == f for n, f in numbers if n not in self.given)
+        return all(as_held(f, buffers[n].dtype) == f for n, f in numbers if n not in self.given)
 
 
 def _tuples(numbers: Sequence[int], candidates: Sequence[float]) -> Iterator[dict[int, Fill]]:

@@ -18,7 +18,7 @@ from eqsat_layout.maps import GLOBAL, UNDEF, Format, Formats, IndexMap, Padding
 from eqsat_layout.tir.computation import Access, Block, Computation, IterKind, Role
 from eqsat_layout.tir.dimensions import are_in_step
 from eqsat_layout.tir.fills import fills_for, fills_from, internal_fills
-from eqsat_layout.tir.placement import FLAT, Placement, flat, placed_formats, why_not_placed
+from eqsat_layout.tir.placement import FLAT, Placement, in_flat_memory, placed_formats, why_not_placed
 from eqsat_layout.tir.spreading import completed_padding, padded_view, spread_padding
 from eqsat_layout.tir.transfer import MappedAccess, Placing, RefusedError, covers, transfer
 
@@ -161,7 +161,7 @@ class _FlowSearch:
         self.computation = computation
         self.seed = seed
         self.placed, self.placement = fmt, placement
-        self.fmt = flat(fmt)
+        self.fmt = in_flat_memory(fmt)
         self.contractions = contractions
         self.most = most
         self.reason: str | None = None

@@ -65,6 +65,6 @@ def pure_op(name: str, description: str) -> Any:
     return tvm.ir.Op.get(full)
 
 
-def is_own(op: Any) -> bool:
+def is_pure_op(op: Any) -> bool:
     """It was made by :func:`pure_op`."""
     return str(op.name).startswith(_OWN)

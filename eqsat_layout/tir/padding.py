@@ -13,10 +13,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from eqsat_layout.errors import LayoutError
-from eqsat_layout.maps import UNDEF, Fill, Format, exact
+from eqsat_layout.maps import UNDEF, Fill, Format, exact_fill
 from eqsat_layout.tir.affine import Affine
 from eqsat_layout.tir.computation import Access, Block, Computation, Index, IterKind, Store
-from eqsat_layout.tir.scalar_values import ANYTHING, BOOL, FINITE, Interval, Kept, Scalar, UnsafeError, held
+from eqsat_layout.tir.scalar_values import ANYTHING, BOOL, FINITE, Interval, Kept, Scalar, UnsafeError, as_held
 from eqsat_layout.tir.scalars import Evaluator
 
 PadWidths = tuple[int, int]
@@ -58,7 +58,7 @@ def produced_fills(computation: Computation, block: Block, formats: Sequence[For
     try:
         for outside in _corners(written):
             for values, scalar in zip(found, planner.stored(borders, outside), strict=True):
-                values.add(exact(scalar))
+                values.add(exact_fill(scalar))
     except UnsafeError:
         return tuple(UNDEF if formats[s.access.buffer].is_padded else None for s in block.stores)
     return tuple(
@@ -67,7 +67,7 @@ def produced_fills(computation: Computation, block: Block, formats: Sequence[For
     )
 
 
-def extended(block: Block, borders: Sequence[PadWidths]) -> Block:
+def over_borders(block: Block, borders: Sequence[PadWidths]) -> Block:
     """The block as it runs over ``borders``; what was an access at ``v`` is one at the new variable."""
     if not any(any(b) for b in borders):
         return block
@@ -126,12 +126,12 @@ def _written_borders(computation: Computation, block: Block, formats: Sequence[F
 
 
 def _stored_fill(computation: Computation, fmt: Format, buffer: int) -> float | None:
-    return held(fmt.fill, computation.buffers[buffer].dtype) if isinstance(fmt.fill, int | float) else None
+    return as_held(fmt.fill, computation.buffers[buffer].dtype) if isinstance(fmt.fill, int | float) else None
 
 
 def _as_fill(values: set[Scalar]) -> Fill:
     (value, *rest) = values or {ANYTHING}
-    return exact(float(value)) if not rest and isinstance(value, int | float) else UNDEF
+    return exact_fill(float(value)) if not rest and isinstance(value, int | float) else UNDEF
 
 
 Outside = Mapping[int, int]
@@ -201,8 +201,8 @@ class _Planner:
         first = [self._steps(borders, {**outside, **c}, starts) for c in corners]
         after = dict(zip(self.own, first[0], strict=True))
         settled = [self._steps(borders, {**outside, **c}, after) for c in corners]
-        wanted = [*map(exact, first[0])]
-        is_settled = all([*map(exact, step)] == wanted for step in (*first, *settled))
+        wanted = [*map(exact_fill, first[0])]
+        is_settled = all([*map(exact_fill, step)] == wanted for step in (*first, *settled))
         return first[0] if is_settled else [ANYTHING] * len(first[0])
 
     def _wish(self, number: int) -> PadWidths:
@@ -242,7 +242,8 @@ class _Planner:
         fills = [self.formats[b].fill for b in self.own]
         wanted = [_stored_fill(self.computation, self.formats[b], b) for b in self.own]
         return all(
-            f is UNDEF or (w is not None and exact(w) == exact(v)) for f, w, v in zip(fills, wanted, found, strict=True)
+            f is UNDEF or (w is not None and exact_fill(w) == exact_fill(v))
+            for f, w, v in zip(fills, wanted, found, strict=True)
         )
 
     def _starts(self, borders: Sequence[PadWidths], outside: Outside) -> dict[int, Scalar]:
@@ -264,7 +265,7 @@ class _Planner:
         # a number that the buffer's dtype can't hold is no fill
         dtype = self.computation.buffers[store.access.buffer].dtype
         is_number = isinstance(value, int | float)
-        return ANYTHING if is_number and held(value, dtype) != value else value  # type: ignore[arg-type]
+        return ANYTHING if is_number and as_held(value, dtype) != value else value  # type: ignore[arg-type]
 
     def real(self, buffer: int) -> Scalar:
         """What is known of the data itself."""

@@ -54,7 +54,7 @@ class FlatMemory:
 FLAT = FlatMemory()
 
 
-def flat(fmt: Format) -> Format:
+def in_flat_memory(fmt: Format) -> Format:
     """The format in flat global memory."""
     return replace(fmt, scope=GLOBAL, separators=()) if fmt.scope != GLOBAL or fmt.separators else fmt
 

@@ -14,7 +14,7 @@ import tvm
 from tvm import s_tir, tirx
 
 from eqsat_layout.maps import Format, IndexMap
-from eqsat_layout.tir.affine import Affine, AffineReader, high_bound, number_in
+from eqsat_layout.tir.affine import Affine, AffineReader, high_bound, number_of_digits
 from eqsat_layout.tir.axis_groups import with_axis_groups
 from eqsat_layout.tir.block_axes import BlockAxes
 from eqsat_layout.tir.computation import Block, Computation
@@ -169,7 +169,7 @@ class _BlockRewriter:
         result: list[Any] = []
         by_expression: list[Any] | None = None
         for position, row in enumerate(fmt.index_map.dims):
-            number = number_in(row, logical, fmt.index_map.shape)
+            number = number_of_digits(row, logical, fmt.index_map.shape)
             if number is None:  # no sum of digits, or cut across digits
                 by_expression = by_expression or self._composed(fmt, indices)
                 result.append(by_expression[position])

@@ -14,7 +14,7 @@ from tvm import s_tir, tirx
 
 from eqsat_layout.errors import LayoutError
 from eqsat_layout.maps import GLOBAL, UNDEF, Extent, Fill, IndexMap
-from eqsat_layout.tir.affine import Affine, AffineReader, Term, number_in
+from eqsat_layout.tir.affine import Affine, AffineReader, Term, number_of_digits
 from eqsat_layout.tir.axis_groups import with_axis_groups
 from eqsat_layout.tir.computation import Computation
 from eqsat_layout.tir.copy_block import read_copy
@@ -212,7 +212,7 @@ class _BlockWriter:
         if unpack_back is None or pack_back is None:
             raise LayoutError(f"no block can write {rewrite}: a symbolic axis is fused with another")
         values = [self._variable(i) for i in range(len(self.sizes))]
-        middle = [number_in(row, values, self.sizes) for row in pack_back.dims]
+        middle = [number_of_digits(row, values, self.sizes) for row in pack_back.dims]
         inside = self._indices(pack_back, values, self.variables)
         conditions = self._conditions(inside, pack_back.result_shape)
         shifts = [c[0] - p[0] for c, p in zip(rewrite.crop, rewrite.pad, strict=True)]
@@ -243,7 +243,7 @@ class _BlockWriter:
         composed = physical_indices(index_map, exprs, self.symbols)
         result: list[Any] = []
         for row, expr in zip(index_map.dims, composed, strict=True):
-            number = number_in(row, values, index_map.shape)
+            number = number_of_digits(row, values, index_map.shape)
             result.append(self.reader.simplify(expr) if number is None else self._sum(number))
         return result
 

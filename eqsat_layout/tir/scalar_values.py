@@ -47,7 +47,7 @@ FINITE = Interval(-math.inf, math.inf)
 BOOL = Interval(0, 1)
 
 
-def held(number: float, dtype: str) -> int | float | None:
+def as_held(number: float, dtype: str) -> int | float | None:
     """The number that a buffer of ``dtype`` holds where ``number`` is stored; None if it can't hold it."""
     if math.isnan(number):
         return None
@@ -83,7 +83,7 @@ def exactly(number: Fraction | int | float, dtype: str) -> Scalar:
         if near != number:
             return ANYTHING if "int" in dtype else roughly(near)
         number = near
-    found = held(number, dtype)
+    found = as_held(number, dtype)
     if found is not None and found == number:
         return found
     return ANYTHING if "int" in dtype or dtype == "bool" else roughly(number)

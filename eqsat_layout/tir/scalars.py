@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from eqsat_layout.tir.computation import Access, Value
 from eqsat_layout.tir.scalar_functions import FUNCTIONS
-from eqsat_layout.tir.scalar_values import ANYTHING, FINITE, Scalar, either, held, is_number
+from eqsat_layout.tir.scalar_values import ANYTHING, FINITE, Scalar, as_held, either, is_number
 
 Load = Callable[[Access, bool], Scalar]
 """The value of a load; True if a condition over it depends on where the point is."""
@@ -35,7 +35,7 @@ class Evaluator:
         if node.op == "symbol":
             return FINITE
         if node.op == "const":
-            number = held(node.number, node.dtype)
+            number = as_held(node.number, node.dtype)
             return ANYTHING if number is None else number
         if node.op in ("prim.if_then_else", "Select"):
             return self._choice(node, guarded)

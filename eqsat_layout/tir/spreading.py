@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from eqsat_layout.maps import Format, Padding
 from eqsat_layout.tir.computation import Access, Block, Computation
-from eqsat_layout.tir.padding import NONE, PadWidths, extended, linked_variable
+from eqsat_layout.tir.padding import NONE, PadWidths, linked_variable, over_borders
 from eqsat_layout.tir.transfer import RefusedError
 
 Paddings = dict[int, list[PadWidths]]
@@ -70,7 +70,7 @@ def padded_view(computation: Computation, paddings: Mapping[int, Padding]) -> Co
         )
         for number, buffer in enumerate(computation.buffers)
     )
-    blocks = tuple(extended(b, _agreed_borders(computation, b, paddings)) for b in computation.blocks)
+    blocks = tuple(over_borders(b, _agreed_borders(computation, b, paddings)) for b in computation.blocks)
     return replace(computation, buffers=buffers, blocks=blocks)
 
 

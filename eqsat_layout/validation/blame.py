@@ -18,12 +18,13 @@ from eqsat_layout.graph.emit import emit_module
 from eqsat_layout.graph.graph import Graph, Signature
 from eqsat_layout.graph.steps import Convert, Run, Steps
 from eqsat_layout.maps import Format
+from eqsat_layout.notes import last_of
 from eqsat_layout.passes.evaluate import evaluate
 from eqsat_layout.targets.protocol import Target
 from eqsat_layout.validation.exact import exact_results
 from eqsat_layout.validation.inputs import Draw, NoInputsError
 from eqsat_layout.validation.poison import held_tensors, poisoned
-from eqsat_layout.validation.results import difference, last_line, run, virtual_machine
+from eqsat_layout.validation.results import difference, machine_for, run_in_machine
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Blame:
             try:
                 found = self._of_function(name, draw)
             except Exception as error:  # must not hide the error that is being told, and is told with it
-                return f"which op differs first can't be told: {type(error).__name__}: {last_line(error)}"
+                return f"which op differs first can't be told: {type(error).__name__}: {last_of(error)}"
             if found:
                 return found if name == function else f"in {name}, {found}"
         return ""
@@ -92,7 +93,7 @@ class Blame:
         results, exact = [], []
         for module in (_with_values(self.mod, graph, found), new):
             cut = _cut(module, graph, list(found.values()))
-            results.append(run(virtual_machine(self.target.place(cut), self.target), graph.function, inputs))
+            results.append(run_in_machine(machine_for(self.target.place(cut), self.target), graph.function, inputs))
             exact.append(exact_results(cut, graph.function, inputs))
         for (node, store, *_), expected, got, *both in zip(probes, *results, *exact, strict=True):
             text = difference(expected, got, is_exact=all(both))

@@ -25,7 +25,7 @@ from eqsat_layout.graph.skeleton import Skeleton
 from eqsat_layout.tir.intrinsics import OF_BITS, is_pure
 from eqsat_layout.tir.structural import nodes_of
 from eqsat_layout.validation.inputs import mapped
-from eqsat_layout.validation.results import FEW, close, run
+from eqsat_layout.validation.results import FEW, close, run_in_machine
 
 _DOUBLE: Final = "float64"
 _SINGLE: Final = ("float32", "float16", "bfloat16")
@@ -55,14 +55,14 @@ class DoublePrecision:
         if self._machines is None or str(got.dtype) not in _SINGLE:
             return False
         try:
-            single = run(self._machines[0], name, inputs)[number]
-            double = run(self._machines[1], name, [mapped(value, _doubled) for value in inputs])[number]
+            single = run_in_machine(self._machines[0], name, inputs)[number]
+            double = run_in_machine(self._machines[1], name, [mapped(value, _doubled) for value in inputs])[number]
         except (tvm.error.InternalError, RuntimeError, ValueError, TypeError):  # of the user's program, or TVM's
             return False
-        return str(double.dtype) == _DOUBLE and is_rounding(double, single, got)
+        return str(double.dtype) == _DOUBLE and differs_by_rounding(double, single, got)
 
 
-def is_rounding(double: npt.NDArray[Any], single: npt.NDArray[Any], got: npt.NDArray[Any]) -> bool:
+def differs_by_rounding(double: npt.NDArray[Any], single: npt.NDArray[Any], got: npt.NDArray[Any]) -> bool:
     """Whether ``got`` is as near ``double`` as ``single`` is, up to a factor, and of its type.
 
     Infinities and NaN are the same ones.

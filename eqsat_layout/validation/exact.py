@@ -12,7 +12,7 @@ import tvm
 from tvm import relax, tirx
 
 from eqsat_layout.graph.legalize import legalize
-from eqsat_layout.validation.inputs import symbols_of
+from eqsat_layout.validation.inputs import symbol_values
 from eqsat_layout.validation.whole_numbers import Range, Rounding, after
 
 _CALL_TIR = tvm.ir.Op.get("relax.call_tir")
@@ -20,7 +20,7 @@ _CALL_TIR = tvm.ir.Op.get("relax.call_tir")
 
 def exact_results(mod: Any, name: str, inputs: Sequence[Any]) -> list[bool]:
     """See above. Those of a function whose sizes depend on more than its inputs' are not."""
-    sized = relax.transform.BindSymbolicVars(symbols_of(mod[name], inputs), name)(mod)
+    sized = relax.transform.BindSymbolicVars(symbol_values(mod[name], inputs), name)(mod)
     reader = _Reader(legalize(sized))
     return [found is not None for found in _leaves(reader.result(name, list(map(_ranges, inputs))))]
 

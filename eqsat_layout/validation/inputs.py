@@ -55,12 +55,12 @@ class Draw:
         """Raises :class:`NoInputsError`."""
         given = random_inputs(function, self.size, self.seed, distinct=self.distinct)
         if self.kind == WHOLE:
-            return list(map(whole, given))
+            return list(map(whole_numbers_for, given))
         rng = np.random.default_rng(self.seed)
         return [special(value, rng) for value in given] if self.kind == SPECIAL else given
 
 
-def symbols_of(function: Any, inputs: Sequence[Any]) -> dict[Any, int]:
+def symbol_values(function: Any, inputs: Sequence[Any]) -> dict[Any, int]:
     """The values of the symbols that stand alone in the types of its parameters."""
     found: dict[Any, int] = {}
 
@@ -80,7 +80,7 @@ def symbols_of(function: Any, inputs: Sequence[Any]) -> dict[Any, int]:
     return found
 
 
-def whole(value: Any) -> Any:
+def whole_numbers_for(value: Any) -> Any:
     """Small whole numbers in the place of the floats of an input."""
     return mapped(value, lambda array: (np.round(2 * array.astype("float64")) + 0.0).astype(array.dtype))
 
@@ -112,7 +112,7 @@ def _is_float(dtype: Any) -> bool:
     return "float" in str(dtype)
 
 
-def flat(value: Any) -> Iterator[npt.NDArray[Any]]:
+def arrays_in(value: Any) -> Iterator[npt.NDArray[Any]]:
     """The arrays in a result, those of tuples in order."""
     if isinstance(value, np.ndarray):
         yield value
@@ -122,7 +122,7 @@ def flat(value: Any) -> Iterator[npt.NDArray[Any]]:
         yield np.asarray(value)
     elif hasattr(value, "__iter__"):
         for item in value:
-            yield from flat(item)
+            yield from arrays_in(item)
 
 
 class _Maker:

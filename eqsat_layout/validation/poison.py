@@ -92,7 +92,7 @@ class _Poisoner:
                 return []
             results = self.signatures[made.signature].results
             return [(results[step.index], made.flow.results[step.index] if made.flow else None)]
-        return held(self.region, step.store) if isinstance(step, Inside) else []
+        return tensors_held(self.region, step.store) if isinstance(step, Inside) else []
 
     def _reading_poison(self, step: Step) -> Step:
         if isinstance(step, Run):
@@ -112,7 +112,7 @@ class _Poisoner:
         return ConstantUse(operand.constant, operand.format.with_fill(fill))
 
 
-def held(region: Region, store: int) -> list[tuple[TensorType | None, Format | None]]:
+def tensors_held(region: Region, store: int) -> list[tuple[TensorType | None, Format | None]]:
     """What a store of the problem holds: several tensors where one is a view of the other."""
     return [(ty, fmt) for _, ty, fmt in held_tensors(region, store)]
 

@@ -15,7 +15,7 @@ from tvm import relax
 from eqsat_layout.graph.public_names import is_public
 from eqsat_layout.targets.lowering import lower
 from eqsat_layout.targets.protocol import Target
-from eqsat_layout.validation.inputs import flat
+from eqsat_layout.validation.inputs import arrays_in
 
 _FLOOR = 0.01  # of the tolerance for the largest element
 FEW = 8  # elements of a row or channel below which it is not judged by itself
@@ -30,14 +30,14 @@ def public_functions(mod: Any) -> Iterator[tuple[str, Any]]:
             yield str(global_var.name_hint), function
 
 
-def virtual_machine(mod: Any, target: Target, built: Any = None) -> Any:
+def machine_for(mod: Any, target: Target, built: Any = None) -> Any:
     """A virtual machine that runs ``mod`` on the device of ``target``; ``built``: what it was compiled to before."""
     return relax.VirtualMachine(lower(mod, target) if built is None else built, target.device)
 
 
-def run(machine: Any, name: str, inputs: Sequence[Any]) -> list[npt.NDArray[Any]]:
+def run_in_machine(machine: Any, name: str, inputs: Sequence[Any]) -> list[npt.NDArray[Any]]:
     """The arrays that function ``name`` gives."""
-    return list(flat(machine[name](*inputs)))
+    return list(arrays_in(machine[name](*inputs)))
 
 
 def difference(expected: npt.NDArray[Any], got: npt.NDArray[Any], *, is_exact: bool = False) -> str:
@@ -96,9 +96,3 @@ def _allowed(expected: npt.NDArray[Any], share: float) -> npt.NDArray[Any]:
             continue
         allowed = np.minimum(allowed, share * sizes.max(axis=others, keepdims=True, initial=0.0))
     return np.asarray(np.maximum(allowed, _FLOOR * share * largest))
-
-
-def last_line(error: BaseException) -> str:
-    """The last line of what TVM says, which is the message."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1] if lines else type(error).__name__

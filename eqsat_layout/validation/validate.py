@@ -19,6 +19,7 @@ from eqsat_layout.errors import EqsatError, ValidationError
 from eqsat_layout.extract.region import Region
 from eqsat_layout.graph.emit import emit_module
 from eqsat_layout.graph.graph import Program
+from eqsat_layout.notes import last_of
 from eqsat_layout.passes.evaluate import evaluate
 from eqsat_layout.targets.protocol import Target
 from eqsat_layout.targets.registry import target as target_of
@@ -27,7 +28,7 @@ from eqsat_layout.validation.double_precision import DoublePrecision
 from eqsat_layout.validation.exact import exact_results
 from eqsat_layout.validation.inputs import NORMAL, SPECIAL, WHOLE, Draw, NoInputsError
 from eqsat_layout.validation.poison import POISONS, has_undef, poisoned
-from eqsat_layout.validation.results import difference, last_line, public_functions, run, virtual_machine
+from eqsat_layout.validation.results import difference, machine_for, public_functions, run_in_machine
 
 __all__ = ["ValidationError", "check_equal", "validate"]
 
@@ -116,9 +117,9 @@ class _Reference:
         self._double = DoublePrecision(mod)
         kinds = [NORMAL] * ROUNDS + [WHOLE] + ([] if target.approx else [SPECIAL])
         try:
-            machine = virtual_machine(mod, self._target)
+            machine = machine_for(mod, self._target)
         except (EqsatError, tvm.error.InternalError) as error:  # what TVM or our targets can't build
-            notes.append(f"validation: the input module can't be built here: {last_line(error)}")
+            notes.append(f"validation: the input module can't be built here: {last_of(error)}")
             return
         for name, function in sorted(public_functions(mod), key=lambda item: item[0]):
             for round_, kind in enumerate(kinds):
@@ -136,10 +137,10 @@ class _Reference:
             if draw.kind == WHOLE and not any(exact):
                 return
             try:
-                self.cases.append(_Case(name, one, inputs, run(machine, name, inputs), exact))
+                self.cases.append(_Case(name, one, inputs, run_in_machine(machine, name, inputs), exact))
                 return
             except Exception as error:  # the user's program runs: sizes that do not fit, an assertion of its own
-                reasons.append(last_line(error))
+                reasons.append(last_of(error))
         note = f"validation: function {name!r} was not run: {reasons[0]}"
         self._notes += [note] if note not in self._notes else []
 
@@ -153,15 +154,15 @@ class _Reference:
         if not self.cases:
             return None
         try:
-            machine = virtual_machine(variant.module, self._target, variant.built)
+            machine = machine_for(variant.module, self._target, variant.built)
         except Exception as error:  # whatever is raised, the input can be built
-            text = f"the optimised module{variant.what} can't be built, but the input can: {last_line(error)}"
+            text = f"the optimised module{variant.what} can't be built, but the input can: {last_of(error)}"
             raise ValidationError(text) from error
         for case in self.cases:
             try:
-                found = run(machine, case.function, case.inputs)
+                found = run_in_machine(machine, case.function, case.inputs)
             except Exception as error:  # whatever it raises, the input did not
-                text = f"{case.function}: fails{variant.what}, but the input does not: {last_line(error)}"
+                text = f"{case.function}: fails{variant.what}, but the input does not: {last_of(error)}"
                 return _Difference(case, text, error)
             exact = [False] * len(found)
             if case.exact:

@@ -16,8 +16,8 @@ from eqsat_layout.egraph.rules import read_all
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.readers.modules import read_module, write_module
 from eqsat_layout.readers.text.script_literals import UnsafeScriptError
-from eqsat_layout.readers.text.script_size import MOST_CODE, check_size
-from eqsat_layout.session.library import opened
+from eqsat_layout.readers.text.script_size import MOST_CODE, check_script_size
+from eqsat_layout.session.library import opened_program
 from eqsat_layout.targets.opencl.host.executable import OpenClProgram
 
 TERABYTE = 1 << 40
@@ -36,7 +36,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
     "m": read_module,
     "m.egg": lambda path: read_all([path]),
     "x.npy": _loaded,
-    "m.program": opened,
+    "m.program": opened_program,
     "device.program": OpenClProgram.load,
     "rules.egg": lambda path: eqsat_layout.Session(_written(path.with_name("good.json")), rules=[path]),
     "session.json": eqsat_layout.Session,
@@ -58,10 +58,10 @@ def test_a_file_of_holes_is_refused_before_it_is_read(tmp_path: Path, name: str)
 @pytest.mark.parametrize("text", ["{}", 'f("\\"", {})', "# '\n{}", "'''' ''' + {}", "'\n{}"])
 def test_code_takes_a_thousand_times_its_memory_and_is_bounded(text: str) -> None:
     """A list of eight million numbers in a text took more than 6 GB. What quotes and signs of comments are not."""
-    check_size(text.format("'" + "1," * MOST_CODE + "'"))
+    check_script_size(text.format("'" + "1," * MOST_CODE + "'"))
     with pytest.raises(UnsafeScriptError, match="holds more than 8 million characters of code"):
-        check_size(text.format("1," * MOST_CODE))
+        check_script_size(text.format("1," * MOST_CODE))
 
 
 def test_constants_in_a_text_are_not_counted_as_code() -> None:
-    check_size(f'metadata = tvm.ir.load_json("""{"," * MOST_CODE}""")  # {"," * MOST_CODE}')
+    check_script_size(f'metadata = tvm.ir.load_json("""{"," * MOST_CODE}""")  # {"," * MOST_CODE}')

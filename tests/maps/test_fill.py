@@ -12,16 +12,16 @@ from tvm.relax import op as R
 
 import eqsat_layout
 from eqsat_layout.graph.borders import Border
-from eqsat_layout.maps import Format, IndexMap, exact
+from eqsat_layout.maps import Format, IndexMap, exact_fill
 from eqsat_layout.soundness.programs.check import unscheduled_machine
 
 
 def test_minus_zero_is_not_zero() -> None:
-    minus = exact(-0.0)
+    minus = exact_fill(-0.0)
     assert not [zero for zero in (0.0, 0, minus) if zero == minus and zero is not minus]
-    assert minus == exact(-0.0) == -0.0
+    assert minus == exact_fill(-0.0) == -0.0
     assert pickle.loads(pickle.dumps(minus)) == minus
-    assert exact(0.0) == 0
+    assert exact_fill(0.0) == 0
     padded = [Format.make(IndexMap.identity((4,)), padding=[(0, 1)], fill=fill) for fill in (0.0, -0.0)]
     assert padded[0] != padded[1]
     assert not padded[0].same_bytes(padded[1])

@@ -15,7 +15,7 @@ from tvm.relax import op as R
 import eqsat_layout
 from eqsat_layout.passes.literal_operands import with_literals_left_out
 from eqsat_layout.tir.structural import nodes_of
-from eqsat_layout.validation.results import run
+from eqsat_layout.validation.results import run_in_machine
 
 Op = Callable[[Any, Any], Any]
 SHAPE: Final = (5, 4)
@@ -91,7 +91,7 @@ def differences(ops: dict[str, Op], before: Op) -> list[str]:
     mod, x = program(body, SHAPE), tvm.runtime.tensor(np.resize(SPECIAL, SHAPE))
     built = [tvm.compile(mod, tvm.target.Target({"kind": "llvm", "opt-level": level})) for level in (0, 3)]
     built.append(eqsat_layout.compile(mod, approx=False))
-    *stock, own = [run(relax.VirtualMachine(one, tvm.cpu()), "main", [x]) for one in built]
+    *stock, own = [run_in_machine(relax.VirtualMachine(one, tvm.cpu()), "main", [x]) for one in built]
     same = [
         np.logical_or.reduce([bits(one) == bits(found) for one in expected]).all()
         for found, *expected in zip(own, *stock, strict=True)
@@ -129,5 +129,5 @@ def test_zeros_of_any_layout_are_zeros() -> None:
 
     mod = program(body, (1, 16, 8, 8), frozen={"relax.nn.conv2d": ["NCHW16c", "OIHW16i16o"]})
     machine = relax.VirtualMachine(eqsat_layout.compile(mod, approx=False), tvm.cpu())
-    (found,) = run(machine, "main", [tvm.runtime.tensor(np.full((1, 16, 8, 8), np.inf, "float32"))])
+    (found,) = run_in_machine(machine, "main", [tvm.runtime.tensor(np.full((1, 16, 8, 8), np.inf, "float32"))])
     assert (found == 0).all()

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eqsat_layout.maps import index_map_from_names
-from eqsat_layout.report.changes import AS_WRITTEN, Change, joined
+from eqsat_layout.report.changes import AS_WRITTEN, Change, joined_changes
 from eqsat_layout.report.figures import format_bytes, format_seconds
 from eqsat_layout.report.plan import Plan
 from eqsat_layout.report.plan_tables import describe_gap, page_figures
@@ -146,7 +146,7 @@ def test_equal_transforms_are_one_row() -> None:
 
 
 def test_changes_come_in_rows_and_what_stays_is_left_out() -> None:
-    found = joined(
+    found = joined_changes(
         [Change("conv2d", "NCHW", "NCHW16c", 4e-3, 1e-3, (f"conv{i}",)) for i in range(42)]
         + [Change("conv2d", "NCHW", "winograd F(4,3), NCHW16c", 9e-3, 1e-3, ("conv9",))]
         + [Change("flip", "NCHW", AS_WRITTEN, 1e-3, 1e-3, ("flip",))]

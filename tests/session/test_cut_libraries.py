@@ -14,7 +14,7 @@ from bench.soundness.damage import of_bytes, of_segments
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.session import runtime
 from eqsat_layout.session.checksum import damage, seal
-from eqsat_layout.session.library import opened
+from eqsat_layout.session.library import opened_program
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def test_a_library_that_is_cut_off_is_refused(tmp_path: Path, library: Path) -> 
         cut = tmp_path / f"cut{size}.so"
         cut.write_bytes(data[:size])
         with pytest.raises(EqsatError, match=f"cut{size}.so: can't be loaded: it is cut off"):
-            opened(cut)
+            opened_program(cut)
 
 
 def test_a_damaged_library_never_reaches_the_system(
@@ -46,7 +46,7 @@ def test_a_damaged_library_never_reaches_the_system(
             continue
         path.write_bytes(damaged)
         with pytest.raises(EqsatError, match=r"damaged\.so: (can't be loaded: it is|the file is empty)"):
-            opened(path)
+            opened_program(path)
 
 
 def test_a_checksum_is_of_all_bytes(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_a_library_for_another_processor_says_so(tmp_path: Path, library: Path) 
     other.write_bytes(data)
     seal(other)
     with pytest.raises(EqsatError, match=r"other\.so: can't be loaded: it is for processors with ELF's number 247"):
-        opened(other)
+        opened_program(other)
 
 
 @pytest.mark.parametrize(("content", "said"), [(b"", "the file is empty"), (b"\x7fELFxxxx", "can't be loaded: ")])
@@ -89,8 +89,8 @@ def test_a_library_that_is_open_is_not_loaded_again(tmp_path: Path) -> None:
     """TVM's loader gave it TVM's memory back while kernels held ours, which damaged heaps."""
     library = tmp_path / "net.so"
     eqsat_layout.Session(program(lambda _, x: R.nn.relu(x), (4, 4))).save(library)
-    (first, _), (again, _) = opened(library), opened(library)
+    (first, _), (again, _) = opened_program(library), opened_program(library)
     assert again.same_as(first)
     other = tmp_path / "other.so"
     other.write_bytes(library.read_bytes())
-    assert not opened(other)[0].same_as(first)
+    assert not opened_program(other)[0].same_as(first)

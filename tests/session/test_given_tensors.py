@@ -16,7 +16,7 @@ from tvm.script import relax as R
 
 import eqsat_layout
 from eqsat_layout.errors import InputError
-from eqsat_layout.session.feed import tensors_of
+from eqsat_layout.session.feed import fed_tensors
 from eqsat_layout.session.interface import Interface
 
 
@@ -68,7 +68,7 @@ def test_an_aligned_array_is_not_copied_on_its_way_in() -> None:
     x = aligned((8, 4), "float32")
     interface = replace(session._interface, any_address=False)  # which takes whole vectors only
     for value in (x, tvm.runtime.from_dlpack(x)):
-        (tensor,) = tensors_of({"x": value}, interface, {})
+        (tensor,) = fed_tensors({"x": value}, interface, {})
         assert tensor.data_ptr() == x.ctypes.data
 
 
@@ -124,9 +124,9 @@ def test_tensors_at_odd_addresses_are_read_where_they_lie() -> None:
     for got, wanted in zip(session.run(None, {"x": x}), (x.sum(0) + x, views.sum(0), views.sum(1)), strict=True):
         np.testing.assert_array_equal(got, wanted)
     interface = session._interface
-    (tensor,) = tensors_of({"x": x}, interface, {})
+    (tensor,) = fed_tensors({"x": x}, interface, {})
     assert tensor.data_ptr() == x.ctypes.data
-    (tensor,) = tensors_of({"x": x}, replace(interface, any_address=False), {})  # of a library that was made before
+    (tensor,) = fed_tensors({"x": x}, replace(interface, any_address=False), {})  # of a library that was made before
     assert tensor.data_ptr() % 64 == 0
     told = json.loads(interface.to_json())
     assert told.pop("any_address")

@@ -125,7 +125,7 @@ def test_a_library_that_can_t_be_opened_is_made_again(model: Path, monkeypatch: 
         raise OSError(f"{path}: failed to map segment from shared object")
 
     with monkeypatch.context() as patched:
-        patched.setattr("eqsat_layout.session.runtime.opened", refused)
+        patched.setattr("eqsat_layout.session.runtime.opened_library", refused)
         again = eqsat_layout.Session(model)
     assert again._file is None
     np.testing.assert_allclose(again.run(None, feed())[0], expected(feed())[0], rtol=1e-5, atol=1e-5)

@@ -16,7 +16,7 @@ import eqsat_layout
 from eqsat_layout.cli.common import check_outputs
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.readers.modules import write_module
-from eqsat_layout.session.library import check_output
+from eqsat_layout.session.library import check_library_path
 
 
 def doubling(rows: object = 2) -> object:
@@ -45,7 +45,7 @@ def test_a_name_that_is_too_long_is_refused(tmp_path: Path, suffix: str) -> None
         with pytest.raises(EqsatError, match=r"File name too long|is compiled already"):
             use(given)
     with pytest.raises(EqsatError, match=r"File name too long|name ends in"):
-        check_output(given, ".so")
+        check_library_path(given, ".so")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="no folder is closed to root")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tvm
 from tvm.target import codegen
 
-from eqsat_layout.system.own_cpu import hidden, own_cpu
+from eqsat_layout.system.own_cpu import hidden_features, own_cpu
 from eqsat_layout.targets.cpu import host
 from eqsat_layout.targets.cpu.target import normalize_target
 
@@ -18,17 +18,17 @@ def test_sets_of_instructions_that_a_hypervisor_hides_are_not_used():
     config = {"mcpu": "emeraldrapids", "mtriple": "x86_64-linux-gnu"}
     usual = features(**config)
     told = {name: not name.startswith("avx512") for name in usual}
-    without = hidden(usual, told)
+    without = hidden_features(usual, told)
     assert "-avx512f" in without
     assert not {name for name in features(**config, mattr=without) if name.startswith("avx512")}
     assert {"avx2", "fma"} <= features(**config, mattr=without)
-    assert not hidden(usual, dict.fromkeys(usual, True))
-    assert not hidden(usual, {}), "a system that says nothing hides nothing"
+    assert not hidden_features(usual, dict.fromkeys(usual, True))
+    assert not hidden_features(usual, {}), "a system that says nothing hides nothing"
 
 
 def test_what_only_the_system_uses_stays_out_of_the_target():
     usual = features(mcpu="emeraldrapids", mtriple="x86_64-linux-gnu")
-    assert not hidden(usual, {"shstk": False, "pku": False, "amx-tile": False})
+    assert not hidden_features(usual, {"shstk": False, "pku": False, "amx-tile": False})
 
 
 def test_this_machine_has_what_its_target_uses():

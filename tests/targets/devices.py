@@ -12,7 +12,7 @@ from targets.cuda import simulating
 from targets.opencl import running
 
 from eqsat_layout.soundness.cuda.driver import simulated
-from eqsat_layout.validation.inputs import flat
+from eqsat_layout.validation.inputs import arrays_in
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Device:
 
 
 def _on_simulator(mod: Any, inputs: Sequence[Any]) -> Sequence[npt.NDArray[Any]]:
-    return list(flat(simulated(simulating.compiled(mod), 2)(*inputs)))
+    return list(arrays_in(simulated(simulating.compiled(mod), 2)(*inputs)))
 
 
 def _on_pocl(mod: Any, inputs: Sequence[Any]) -> Sequence[npt.NDArray[Any]]:

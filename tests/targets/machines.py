@@ -11,7 +11,7 @@ from tvm import tirx
 from eqsat_layout.graph.legalize import legalize
 from eqsat_layout.notes import Notes
 from eqsat_layout.passes.fuse import fuse
-from eqsat_layout.soundness.programs.check import linked
+from eqsat_layout.soundness.programs.check import linked_library
 from eqsat_layout.targets.cpu.machine import PRESETS, CpuMachine, with_caches
 from eqsat_layout.targets.cpu.objects import build_scheduled
 from eqsat_layout.targets.cpu.schedule import schedule_module
@@ -45,4 +45,4 @@ def built(mod: Any) -> Any:
     what the schedules say is asked here. Programs that are compiled, and single kernels, are optimised in all tests."""
     if IS_LONG:
         return build_scheduled(mod, normalize_target())
-    return linked(build_scheduled(mod, normalize_target({"kind": "llvm", "opt-level": 0})))
+    return linked_library(build_scheduled(mod, normalize_target({"kind": "llvm", "opt-level": 0})))

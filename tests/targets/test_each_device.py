@@ -27,7 +27,7 @@ from targets.device_cases import (
 )
 from targets.devices import Device, each_device
 
-from eqsat_layout.validation.inputs import flat
+from eqsat_layout.validation.inputs import arrays_in
 
 pytestmark = each_device
 
@@ -66,7 +66,7 @@ def test_numbers_are_said_in_all_their_digits(device: Device, dtype: str) -> Non
     """TVM writes seven in OpenCL C, and doubles with fifteen places after the dot in CUDA: small ones became 0."""
     mod = program(scaled_exactly, (70,), dtype=dtype)
     inputs = inputs_for(mod["main"], 1)
-    expected = flat(machine(mod)["main"](*inputs))
+    expected = arrays_in(machine(mod)["main"](*inputs))
     for a, b in zip(expected, device.run(mod, [one.numpy() for one in inputs]), strict=True):
         np.testing.assert_array_equal(b, a)
 

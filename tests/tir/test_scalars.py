@@ -20,7 +20,7 @@ from eqsat_layout.maps import UNDEF, Fill
 from eqsat_layout.tir.computation import Value
 from eqsat_layout.tir.fills import evaluate_fill
 from eqsat_layout.tir.scalar_functions import FUNCTIONS
-from eqsat_layout.tir.scalar_values import ANYTHING, BOOL, FINITE, Interval, Kept, Scalar, UnsafeError, held
+from eqsat_layout.tir.scalar_values import ANYTHING, BOOL, FINITE, Interval, Kept, Scalar, UnsafeError, as_held
 from eqsat_layout.tir.scalars import Evaluator
 
 op = relax.op
@@ -216,7 +216,7 @@ def test_what_may_fault_is_told() -> None:
     ],
 )
 def test_dtypes_hold_what_they_can(number: float, dtype: str, wanted: float | None) -> None:
-    assert held(number, dtype) == wanted
+    assert as_held(number, dtype) == wanted
 
 
 ORACLES: dict[str, Callable[[int, int], int]] = {

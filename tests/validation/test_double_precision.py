@@ -16,8 +16,8 @@ import eqsat_layout
 from eqsat_layout.errors import Refused, ValidationError
 from eqsat_layout.graph.legalize import legalize
 from eqsat_layout.validation import double_precision
-from eqsat_layout.validation.double_precision import DoublePrecision, in_double, is_rounding
-from eqsat_layout.validation.results import run
+from eqsat_layout.validation.double_precision import DoublePrecision, differs_by_rounding, in_double
+from eqsat_layout.validation.results import run_in_machine
 from eqsat_layout.validation.validate import check_equal
 
 ROWS, STEPS = 8, 96
@@ -124,12 +124,12 @@ def test_places_where_rounding_tips_a_step_over_are_no_more_than_stock_has() -> 
     double = np.sign(rng.standard_normal((40, 40)))
     single, got = double.astype("float32"), double.astype("float32")
     single[3, 5], got[3, 9], got[3, 5] = -single[3, 5], -got[3, 9], -got[3, 5]
-    assert not is_rounding(double, single, got)  # column 9 has none
+    assert not differs_by_rounding(double, single, got)  # column 9 has none
     got[3, 9] = -got[3, 9]
-    assert is_rounding(double, single, got)
+    assert differs_by_rounding(double, single, got)
     got[3] = -got[3]
-    assert not is_rounding(double, single, got)
-    assert not is_rounding(double, single, np.ones_like(got))
+    assert not differs_by_rounding(double, single, got)
+    assert not differs_by_rounding(double, single, np.ones_like(got))
 
 
 def test_results_of_another_type_are_no_rounding() -> None:
@@ -146,10 +146,10 @@ def test_results_of_another_type_are_no_rounding() -> None:
 def test_numbers_that_are_none_are_no_rounding() -> None:
     double = np.array([1.0, 2.0, 1e300])
     single = np.array([1.0, 2.1, np.inf], "float32")
-    assert is_rounding(double, single, np.array([1.0, 2.1, np.inf], "float32"))
-    assert not is_rounding(double, single, np.array([1.0, np.nan, np.inf], "float32"))
-    assert not is_rounding(double, single, np.array([1.0, 2.1, -np.inf], "float32"))
-    assert not is_rounding(double, single, np.array([1.0, 2.1, 5.0], "float32"))
+    assert differs_by_rounding(double, single, np.array([1.0, 2.1, np.inf], "float32"))
+    assert not differs_by_rounding(double, single, np.array([1.0, np.nan, np.inf], "float32"))
+    assert not differs_by_rounding(double, single, np.array([1.0, 2.1, -np.inf], "float32"))
+    assert not differs_by_rounding(double, single, np.array([1.0, 2.1, 5.0], "float32"))
 
 
 def test_a_module_in_float64_gives_what_float64_gives() -> None:
@@ -160,7 +160,7 @@ def test_a_module_in_float64_gives_what_float64_gives() -> None:
     wide = in_double(legalize(program(body, (ROWS, STEPS))))
     x = np.random.default_rng(0).standard_normal((ROWS, STEPS))
     machine = double_precision._stock(wide)
-    (found,) = run(machine, "main", [tvm.runtime.tensor(x)])
+    (found,) = run_in_machine(machine, "main", [tvm.runtime.tensor(x)])
     y = np.exp(x @ constant(STEPS, 16).value.numpy().astype("float64"))
     np.testing.assert_allclose(found, y / y.sum(1, keepdims=True) + 1, rtol=1e-14)
 

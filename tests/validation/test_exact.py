@@ -17,7 +17,7 @@ from tvm.relax import op as R
 from eqsat_layout.errors import ValidationError
 from eqsat_layout.targets.registry import target
 from eqsat_layout.validation.exact import exact_results
-from eqsat_layout.validation.inputs import SPECIAL, WHOLE, Draw, whole
+from eqsat_layout.validation.inputs import SPECIAL, WHOLE, Draw, whole_numbers_for
 from eqsat_layout.validation.validate import check_equal
 from eqsat_layout.validation.whole_numbers import Range, Rounding, after
 
@@ -99,7 +99,7 @@ def test_inputs_of_every_kind() -> None:
     assert np.isnan(others).any()
     assert np.isinf(others).any()
     assert np.isfinite(others).mean() > 0.8
-    assert whole(3) == 3
+    assert whole_numbers_for(3) == 3
 
 
 def test_what_tolerances_hide_is_seen_where_nothing_rounds() -> None:

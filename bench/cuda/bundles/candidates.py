@@ -16,7 +16,7 @@ from bench.cuda.bundles.data import Recipe
 from bench.cuda.bundles.items import CANDIDATES, Item
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cuda.host.executable import CudaProgram
-from eqsat_layout.targets.cuda.kernels.product_kernel import kernel_of
+from eqsat_layout.targets.cuda.kernels.product_kernel import product_kernel
 from eqsat_layout.targets.cuda.kernels.product_model import model_of, plans_for
 from eqsat_layout.targets.cuda.kernels.product_plan import ProductPlan
 from eqsat_layout.targets.cuda.kernels.products import Product, product_of
@@ -24,7 +24,7 @@ from eqsat_layout.targets.cuda.lowering import lowered
 from eqsat_layout.targets.cuda.target import CudaTarget
 from eqsat_layout.targets.gpu.host.launches import launches_of
 from eqsat_layout.targets.gpu.host.plan import Allocation, HostFunction, HostPlan, TensorInMemory
-from eqsat_layout.targets.gpu.host.plan_writer import bytes_of
+from eqsat_layout.targets.gpu.host.plan_writer import stored_bytes
 
 _TOLERANCE: Final = 1e-2
 """Between plans, which add up in other orders and may round to halves."""
@@ -52,14 +52,14 @@ def _candidates(
     """``title``: of a file; names of kernels may be too long for one."""
     model = model_of(product, target.machine)
     plans = {f"{name}_plan{i}": plan for i, plan in enumerate(_different(product, target)[:count])}
-    kernels = {entry: kernel_of(product, plan) for entry, plan in plans.items()}
+    kernels = {entry: product_kernel(product, plan) for entry, plan in plans.items()}
     made = lowered(kernels, target.tvm)
     params = list(next(iter(kernels.values())).params)
     types = [(tuple(int(e) for e in p.ty.shape), str(p.ty.dtype)) for p in params]
     memories: list[Allocation] = []
 
     def allocate(elements: Any, dtype: str, zeros: bool = False) -> int:
-        memories.append(Allocation(elements * bytes_of(dtype), zeros=zeros))
+        memories.append(Allocation(elements * stored_bytes(dtype), zeros=zeros))
         return len(memories) - 1
 
     values = []

@@ -39,7 +39,7 @@ from eqsat_layout.planning.compile_anew import compile_anew
 from eqsat_layout.planning.options import Options
 from eqsat_layout.planning.source_module import as_module
 from eqsat_layout.targets.cuda.host.executable import CudaProgram
-from eqsat_layout.targets.cuda.machines import model_of
+from eqsat_layout.targets.cuda.machines import model_name
 from eqsat_layout.targets.cuda.target import CudaTarget
 from eqsat_layout.targets.registry import target as target_of
 
@@ -157,7 +157,7 @@ def write_bundle(
     head = {
         "machine": repr(target.machine),
         "arch": arch,
-        "model": model_of(arch, model),
+        "model": model_name(arch, model),
         "version": version("eqsat-layout"),
         "made": time.time_ns(),
     }

@@ -16,8 +16,8 @@ import tvm
 
 import eqsat_layout
 from bench.soundness.tvm_suite.harvest import Module
+from eqsat_layout.notes import last_of
 from eqsat_layout.system.workers import WorkerError, Workers
-from eqsat_layout.validation.results import last_line
 
 _BEFORE: Final = re.compile(r"(?i)before|input|module|^mod$")
 _EXPECTED: Final = re.compile(r"(?i)expected|after")
@@ -63,4 +63,4 @@ def _ours(mod: Any) -> str:
     try:
         return _text(eqsat_layout.optimize(mod))
     except Exception as error:  # on purpose: this is the place to read it
-        return f"# {type(error).__name__}: {last_line(error)}\n"
+        return f"# {type(error).__name__}: {last_of(error)}\n"

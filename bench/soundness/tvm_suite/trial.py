@@ -26,10 +26,11 @@ import eqsat_layout
 from bench.soundness.tvm_suite.inputs import DIFFERENT, EQUAL, Array, coarsest, compared, copied, whole_inputs
 from bench.soundness.tvm_suite.layouts import DESIRED, has_layouts
 from eqsat_layout.errors import EqsatError
+from eqsat_layout.notes import last_of
 from eqsat_layout.soundness.programs.adversarial_costs import AdversarialCosts
 from eqsat_layout.soundness.programs.check import interface_difference
-from eqsat_layout.validation.inputs import NoInputsError, flat
-from eqsat_layout.validation.results import last_line, public_functions
+from eqsat_layout.validation.inputs import NoInputsError, arrays_in
+from eqsat_layout.validation.results import public_functions
 
 REFUSED, RAISED, UNRUN, NOTHING = "refused", "crash", "not run", "nothing to do"
 """``RAISED``: no error of ours on purpose. ``UNRUN``: stock TVM can't build or run it, and ours came to its end."""
@@ -74,9 +75,9 @@ def tried(job: tuple[str, str, bool]) -> tuple[str, str]:
     try:
         kind, text = WAYS[way](stock)
     except EqsatError as error:
-        kind, text = REFUSED, last_line(error)
+        kind, text = REFUSED, last_of(error)
     except Exception as error:  # on purpose: whatever it is, it is the outcome
-        kind, text = RAISED, f"{type(error).__name__} in {_place(error)}: {last_line(error)}"[:400]
+        kind, text = RAISED, f"{type(error).__name__} in {_place(error)}: {last_of(error)}"[:400]
     if tvm.ir.save_json(stock.mod) != before:
         return DIFFERENT, "the input was changed"
     return kind, text
@@ -122,7 +123,7 @@ def _compiled(stock: Stock, **options: Any) -> tuple[str, str]:
     except Exception as error:
         if stock.is_built:
             raise
-        return UNRUN, f"neither builds it: {last_line(error)[:150]}"
+        return UNRUN, f"neither builds it: {last_of(error)[:150]}"
     return _agreement(stock, executable)
 
 
@@ -152,7 +153,7 @@ def _loaded(path: str) -> Any:
     try:
         return tvm.ir.load_json(Path(path).read_text())
     except AttributeError as error:
-        raise NotLoadedError(last_line(error)) from error
+        raise NotLoadedError(last_of(error)) from error
 
 
 @lru_cache(maxsize=1)
@@ -161,7 +162,7 @@ def _stock(path: str) -> Stock:
     try:
         executable = _stock_build(mod)
     except Exception as error:  # on purpose: whatever stock TVM raises, it says nothing of this module
-        return Stock(mod, [], f"stock TVM can't build it: {last_line(error)[:150]}", False)
+        return Stock(mod, [], f"stock TVM can't build it: {last_of(error)[:150]}", False)
     cases, reasons = list[Case](), list[str]()
     for name, function in sorted(public_functions(mod), key=lambda item: item[0]):
         for size in _SIZES if _is_symbolic(function) else _SIZES[:1]:
@@ -182,7 +183,7 @@ def _case(executable: Any, name: str, function: Any, size: int) -> Case | str:
         except NoInputsError as error:
             return str(error)
         except Exception as error:  # on purpose: sizes that do not fit, an assertion of the test's
-            why = why or f"stock TVM can't run it: {last_line(error)}"
+            why = why or f"stock TVM can't run it: {last_of(error)}"
             continue
         kind, text = compared(arrays, others)
         if kind != EQUAL:
@@ -217,7 +218,7 @@ def _run(executable: Any, name: str, inputs: list[Any], byte: int = 0x40) -> lis
 
 
 def _arrays(value: Any) -> Iterator[Array]:
-    return flat(list(value) if isinstance(value, tvm.runtime.ShapeTuple) else value)
+    return arrays_in(list(value) if isinstance(value, tvm.runtime.ShapeTuple) else value)
 
 
 resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))

@@ -15,7 +15,7 @@ from eqsat_layout.extract.solver.greedy import greedy_choices
 from eqsat_layout.extract.solver.ilp import improve
 from eqsat_layout.extract.solver.narrowing import beam, weaken
 from eqsat_layout.extract.solver.order import elimination_order
-from eqsat_layout.extract.solver.problem import ExtractionError, Problem, Solution, SolverStats, check
+from eqsat_layout.extract.solver.problem import ExtractionError, Problem, Solution, SolverStats, check_problem
 from eqsat_layout.extract.solver.reduce import Reduced, reduce
 from eqsat_layout.extract.solver.remaining import Remaining
 from eqsat_layout.extract.solver.same_bytes import Merged
@@ -53,7 +53,7 @@ def solve(problem: Problem, *, time_limit: float | None = None, max_states: int 
     best selection found comes with a true lower bound. Without a time limit the same problem has the same solution,
     whatever the hash seed. Raises ExtractionError if the problem is malformed or a goal can't be made at all.
     """
-    check(problem)
+    check_problem(problem)
     merged = Merged(problem)
     return merged.restore(_solve(merged.problem, time_limit, max_states))
 

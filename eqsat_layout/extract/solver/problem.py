@@ -86,7 +86,7 @@ class Solution:
         return 0.0 if self.proven else (self.cost - self.lower_bound) / self.cost
 
 
-def check(problem: Problem) -> None:
+def check_problem(problem: Problem) -> None:
     """Raises ExtractionError for a problem that is malformed, with the alias class, goal or node at fault."""
     sizes = [len(alias_class.nodes) for alias_class in problem.classes]
 

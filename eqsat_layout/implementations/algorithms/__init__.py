@@ -13,7 +13,12 @@ from typing import Any, Final
 from eqsat_layout.graph.constants import GROWTH
 from eqsat_layout.implementations.algorithms.col2im import col2im, why_not_col2im
 from eqsat_layout.implementations.algorithms.convolution import Convolution, convolution_of
-from eqsat_layout.implementations.algorithms.groups import grouped, merged, why_not_grouped, why_not_merged
+from eqsat_layout.implementations.algorithms.groups import (
+    grouped,
+    why_not_grouped,
+    why_not_larger_groups,
+    with_larger_groups,
+)
 from eqsat_layout.implementations.algorithms.im2col import im2col, im2col_work, why_not_im2col
 from eqsat_layout.implementations.algorithms.subsampled import subsampled, subsampled_work, why_not_subsampled
 from eqsat_layout.implementations.algorithms.taps import taps_apart, why_not_taps_apart
@@ -69,11 +74,11 @@ def _groups_of(outputs: int) -> Algorithm:
     return Algorithm(
         f"groups of {outputs}",
         True,
-        lambda conv: merged(conv, outputs),
+        lambda conv: with_larger_groups(conv, outputs),
         growth=outputs,
         grouped=True,
         widens=True,
-        reason=lambda conv: why_not_merged(conv, outputs),
+        reason=lambda conv: why_not_larger_groups(conv, outputs),
     )
 
 

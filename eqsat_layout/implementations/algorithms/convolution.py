@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from eqsat_layout.implementations.algorithms.sources import OperandSource, source_of
+from eqsat_layout.implementations.algorithms.sources import OperandSource, operand_behind
 from eqsat_layout.tir.affine import Affine, Term
 from eqsat_layout.tir.computation import Access, Block, Computation, Value
 
@@ -114,7 +114,7 @@ class _Roles:
 
 
 def _read_as_data(computation: Computation, block: Block, data: Access, kernel: Access) -> Convolution | None:
-    x, k = (source_of(computation, access.buffer) for access in (data, kernel))
+    x, k = (operand_behind(computation, access.buffer) for access in (data, kernel))
     out = [block.variable(index) for index in block.writes[0].indices]
     weights = [block.variable(index) for index in kernel.indices]
     is_spread = None in weights

@@ -90,7 +90,9 @@ def in_result_order(result: Any, conv: Convolution) -> Any:
     return relax.op.permute_dims(result, ordered_by(conv.result, (0, last, *range(1, last))))
 
 
-def padded(data: te.Tensor, conv: Convolution, before: Sequence[int], after: Sequence[int], name: str) -> te.Tensor:
+def zero_padded(
+    data: te.Tensor, conv: Convolution, before: Sequence[int], after: Sequence[int], name: str
+) -> te.Tensor:
     """``data`` with zeros around the axes that have windows."""
     if not any((*before, *after)):
         return data
@@ -116,7 +118,7 @@ def multiplied(conv: Convolution, data: Any, weight: Any) -> Any:
 def convolved(data: te.Tensor, kernel: te.Tensor, *, conv: Convolution, name: str) -> te.Tensor:
     """The convolution as it is defined, its windows upright."""
     before, after = zip(*conv.padding, strict=True)
-    around = padded(data, conv, before, after, f"{name}_pad")
+    around = zero_padded(data, conv, before, after, f"{name}_pad")
     c, taps = te.reduce_axis((0, conv.channels[0]), "c"), window_axes(conv)
 
     def element(*indices: Any) -> Any:

@@ -27,15 +27,15 @@ def why_not_grouped(conv: Convolution) -> str | None:
     return STRETCHED if conv.is_stretched else None
 
 
-def merged(conv: Convolution, outputs: int) -> tvm.IRModule | None:
+def with_larger_groups(conv: Convolution, outputs: int) -> tvm.IRModule | None:
     """The same with groups of so many ``outputs``; ``None`` where those of the op are not smaller, or don't divide.
 
     What is infinite in one group gives NaN in those beside it.
     """
-    return _module(conv, outputs // _outputs(conv)) if why_not_merged(conv, outputs) is None else None
+    return _module(conv, outputs // _outputs(conv)) if why_not_larger_groups(conv, outputs) is None else None
 
 
-def why_not_merged(conv: Convolution, outputs: int) -> str | None:
+def why_not_larger_groups(conv: Convolution, outputs: int) -> str | None:
     """Why groups don't become some of so many ``outputs``; None where they do."""
     if conv.is_stretched:
         return STRETCHED
@@ -94,7 +94,9 @@ def _merged_kernel(kernel: te.Tensor, conv: Convolution, inputs: int, outputs: i
 
 def _product(data: te.Tensor, kernel: te.Tensor, conv: Convolution) -> te.Tensor:
     """The convolution, every axis of channels split in two."""
-    x, k, y = (places_of(axes, channels) for axes, channels in ((conv.data, 1), (conv.kernel, 0), (conv.result, 1)))
+    x, k, y = (
+        places_of_groups(axes, channels) for axes, channels in ((conv.data, 1), (conv.kernel, 0), (conv.result, 1))
+    )
     before, after = zip(*conv.padding, strict=True)
     if any((*before, *after)):
         data = topi.nn.pad(data, ordered_by(x, (0, 0, 0, *before)), ordered_by(x, (0, 0, 0, *after)), name="pad")
@@ -113,7 +115,7 @@ def _product(data: te.Tensor, kernel: te.Tensor, conv: Convolution) -> te.Tensor
     return te.compute(shape, element, name="grouped_conv2d")
 
 
-def places_of(axes: Sequence[int], channels: int) -> list[int]:
+def places_of_groups(axes: Sequence[int], channels: int) -> list[int]:
     """Of the same axes where ``axes[channels]`` became two, the first of which counts groups."""
     at = axes[channels]
     moved = [axis + (axis > at) for axis in axes]

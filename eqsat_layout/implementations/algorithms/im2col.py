@@ -13,7 +13,14 @@ import tvm
 from tvm import relax, te
 
 from eqsat_layout.implementations.algorithms.convolution import STRETCHED, Convolution
-from eqsat_layout.implementations.algorithms.graphs import emitted, in_result_order, met, module_of, ordered_by, padded
+from eqsat_layout.implementations.algorithms.graphs import (
+    emitted,
+    in_result_order,
+    met,
+    module_of,
+    ordered_by,
+    zero_padded,
+)
 from eqsat_layout.implementations.algorithms.work import Work, own_flops, own_weights
 
 
@@ -51,7 +58,7 @@ def why_not_im2col(conv: Convolution) -> str | None:
 
 def _gather(data: te.Tensor, conv: Convolution) -> te.Tensor:
     before, after = zip(*conv.padding, strict=True)
-    around = padded(data, conv, before, after, "im2col_pad")
+    around = zero_padded(data, conv, before, after, "im2col_pad")
     count = len(conv.windows)
 
     def element(n: Any, *indices: Any) -> Any:

@@ -48,7 +48,7 @@ class OperandSource:
     blocks: tuple[Block, ...] = ()
 
 
-def source_of(computation: Computation, buffer: int) -> OperandSource | None:
+def operand_behind(computation: Computation, buffer: int) -> OperandSource | None:
     """The operand behind ``buffer``."""
     shape = computation.buffers[buffer].shape
     source = OperandSource(buffer, tuple(SourceAxis(i) for i in range(len(shape))))
@@ -156,4 +156,4 @@ def _conjuncts(condition: Value) -> Iterator[Value]:
         yield condition
 
 
-__all__ = ["OperandSource", "SourceAxis", "source_of"]
+__all__ = ["OperandSource", "SourceAxis", "operand_behind"]

@@ -17,7 +17,7 @@ from tvm import relax, te, tirx, topi
 
 from eqsat_layout.implementations.algorithms.convolution import Convolution
 from eqsat_layout.implementations.algorithms.graphs import emitted, module_of, multiplied, ordered_by
-from eqsat_layout.implementations.algorithms.groups import places_of, split_channels
+from eqsat_layout.implementations.algorithms.groups import places_of_groups, split_channels
 
 _FEW_CHANNELS: Final = 7
 """Of the result, that fill no vector."""
@@ -100,7 +100,7 @@ class _TransposedStages:
         self._groups = (conv.groups,) if conv.groups > 1 else ()
         self._inputs, self._outputs = (channels // conv.groups for channels in conv.channels)
         axes = ((conv.data, 1), (conv.kernel, 0), (conv.result, 1))
-        own = (places_of(*one) if self._groups else one[0] for one in axes)
+        own = (places_of_groups(*one) if self._groups else one[0] for one in axes)
         self._data, self._kernel, self._result = own
         self._skipped = skipped = tuple(skipped) or (0,) * self._rank
         self._before = tuple(before + by for (before, _), by in zip(conv.padding, skipped, strict=True))

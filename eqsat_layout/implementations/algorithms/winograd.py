@@ -20,7 +20,7 @@ import tvm
 from tvm import relax, te
 
 from eqsat_layout.implementations.algorithms.convolution import STRETCHED, Convolution
-from eqsat_layout.implementations.algorithms.graphs import emitted, module_of, ordered_by, padded
+from eqsat_layout.implementations.algorithms.graphs import emitted, module_of, ordered_by, zero_padded
 from eqsat_layout.implementations.algorithms.work import Work
 
 Matrix = npt.NDArray[np.float32]
@@ -193,7 +193,7 @@ class _WinogradStages:
         before, after = map(list, zip(*conv.padding, strict=True))
         for axis, tiles, tile in zip(self._axes, self._tiles, self._tile, strict=True):
             after[axis] = max(0, tiles * tile + conv.windows[axis] - 1 - before[axis] - conv.size[axis])
-        return padded(data, conv, before, after, "winograd_pad")
+        return zero_padded(data, conv, before, after, "winograd_pad")
 
     def _around(self, axis: int) -> int:
         """The size of padded data along an axis that is not transformed."""

@@ -16,7 +16,7 @@ import tvm
 from tvm import ir, relax
 
 from eqsat_layout.graph.op_calls import with_attributes
-from eqsat_layout.passes.quantised.product_match import ByteProduct, product_of, window_axes
+from eqsat_layout.passes.quantised.product_match import ByteProduct, byte_product_of, spatial_axes
 from eqsat_layout.passes.quantised.reader import SUM_DTYPE, Quantised, QuantisedReader, is_of_bytes
 from eqsat_layout.passes.quantised.unsigned_bytes import SIGN_OFFSET, with_unsigned_bytes
 from eqsat_layout.tir.structural import nodes_of, with_relax_functions
@@ -55,7 +55,7 @@ class _Multiplier(relax.PyExprMutator):  # type: ignore[misc]
         return super().visit_dataflow_block_(block)
 
     def visit_var_binding_(self, binding: Any) -> None:
-        product = product_of(binding.value, self._reader)
+        product = byte_product_of(binding.value, self._reader)
         if product is not None and self._is_visible(product.data):
             self.has_changed = True
             binding = relax.VarBinding(binding.var, self._written(product))
@@ -110,7 +110,7 @@ class _Multiplier(relax.PyExprMutator):  # type: ignore[misc]
             widths[2 * axis + 1] = more
         if any(padding) and zero != 0:
             half = len(padding) // 2
-            for number, axis in enumerate(window_axes(str(attrs.data_layout))):
+            for number, axis in enumerate(spatial_axes(str(attrs.data_layout))):
                 widths[2 * axis : 2 * axis + 2] = [padding[number], padding[half + number]]
             changed["padding"] = [0] * len(padding)
         if not any(widths):

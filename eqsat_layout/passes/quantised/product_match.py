@@ -42,7 +42,7 @@ class ByteProduct:
     channels: tuple[int, int] | None
 
 
-def product_of(call: Any, reader: QuantisedReader) -> ByteProduct | None:
+def byte_product_of(call: Any, reader: QuantisedReader) -> ByteProduct | None:
     """``call`` as a product of bytes; ``None`` where it is none, or its sums could leave 32 bits."""
     if not isinstance(call, ir.Call) or not hasattr(call.attrs, "out_dtype") or len(call.args) != 2:
         return None
@@ -164,10 +164,10 @@ def axes_of(call: Any) -> ProductAxes:
 
 def has_known_windows(call: Any) -> bool:
     """The extents of the data's spatial axes are numbers."""
-    sizes = (call.args[0].ty.shape.values[axis] for axis in window_axes(str(call.attrs.data_layout)))
+    sizes = (call.args[0].ty.shape.values[axis] for axis in spatial_axes(str(call.attrs.data_layout)))
     return all(isinstance(size, tirx.IntImm) for size in sizes)
 
 
-def window_axes(layout: str) -> list[int]:
+def spatial_axes(layout: str) -> list[int]:
     """The spatial axes of a layout such as ``NCHW``."""
     return [axis for axis, letter in enumerate(layout) if letter not in "NC"]

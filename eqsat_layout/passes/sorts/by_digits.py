@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from tvm.script.ir_builder import tirx as T
 
-from eqsat_layout.passes.sorts.rows import KEY_BITS, SortedRows, alloc, bits_of, int32, place_of
+from eqsat_layout.passes.sorts.rows import KEY_BITS, SortedRows, alloc, bits_of, int32, place_in
 
 DIGIT: Final = 8
 """Bits by which words are told apart at a time."""
@@ -50,7 +50,7 @@ def by_digits(rows: SortedRows, word: Any, put: Any) -> None:
             starts[at] = to + 1
         words, others = others, words
     with T.serial(0, rows.count) as i:
-        put(i, place_of(words[i]))
+        put(i, place_in(words[i]))
 
 
 def _selected(rows: SortedRows, words: Any, bits: int) -> Any:

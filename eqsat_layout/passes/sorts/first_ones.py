@@ -12,7 +12,7 @@ from typing import Any, Final
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
-from eqsat_layout.passes.sorts.rows import LANES, LAST, SortedRows, alloc, int32, int64, place_of
+from eqsat_layout.passes.sorts.rows import LANES, LAST, SortedRows, alloc, int32, int64, place_in
 
 _BLOCK: Final = 64
 """Words that are looked at together."""
@@ -70,7 +70,7 @@ def first_ones(rows: SortedRows, word: Any, put: Any) -> None:
     if rest:
         look(int32(whole * _BLOCK), rest)
     with T.serial(0, count) as q:
-        put(q, place_of(best[q]))
+        put(q, place_in(best[q]))
 
 
 def _step(whole: int) -> int:

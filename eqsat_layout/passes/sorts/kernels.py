@@ -19,7 +19,7 @@ from eqsat_layout.passes.sorts.by_digits import DIGIT, by_digits
 from eqsat_layout.passes.sorts.counted import counted
 from eqsat_layout.passes.sorts.first_ones import first_ones
 from eqsat_layout.passes.sorts.in_lanes import in_lanes
-from eqsat_layout.passes.sorts.rows import KEY_BITS, LANES, SortedRows, int32, place_of
+from eqsat_layout.passes.sorts.rows import KEY_BITS, LANES, SortedRows, int32, place_in
 
 _MOST: Final = 2**31 - 1
 """Elements that 32 bits can count; a word keeps a place in as many."""
@@ -39,7 +39,7 @@ _PARTS: Final = {
 """By op, or by what is asked of the first elements."""
 
 
-def sorts(*, exact: bool) -> dict[str, Callable[[Any, Any], Any]]:
+def sort_legalisations(*, exact: bool) -> dict[str, Callable[[Any, Any], Any]]:
     """Legalisations by op. Not ``exact``: -0 may come before a 0 that came first, where rows lie across memory."""
     return dict.fromkeys(("relax.sort", "relax.argsort", "relax.topk"), partial(_legalized, exact=exact))
 
@@ -141,7 +141,7 @@ def _tiles(rows: SortedRows, data: Any, outs: dict[str, Any]) -> Any:
                 if are_keys:
                     results["values"][to + at * rows.after + v] = rows.value(word)
                     return
-                place = place_of(word).astype("int32")
+                place = place_in(word).astype("int32")
                 for name, result in results.items():
                     value = source[first + place * rows.after + v] if name == "values" else place
                     result[to + at * rows.after + v] = value.astype(str(outs[name].dtype))

@@ -75,7 +75,7 @@ def int64(value: int) -> Any:
     return tirx.const(value, "int64")
 
 
-def place_of(word: Any) -> Any:
+def place_in(word: Any) -> Any:
     return tirx.bitwise_and(word, int64((1 << PLACE_BITS) - 1))
 
 

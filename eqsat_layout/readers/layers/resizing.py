@@ -19,7 +19,7 @@ LARGEST_PART: Final = 256
 """The data is made longer to a multiple of at most this."""
 
 
-def extended(builder: relax.BlockBuilder, data: Any, scales: Sequence[float]) -> tuple[Any, dict[int, Any]]:
+def with_ends_repeated(builder: relax.BlockBuilder, data: Any, scales: Sequence[float]) -> tuple[Any, dict[int, Any]]:
     """``data`` with its last elements repeated, and the extents of the result by axis, of those that this changes."""
     ends: dict[int, Any] = {}
     for axis, (extent, scale) in enumerate(zip(list(data.ty.shape), scales, strict=True)):

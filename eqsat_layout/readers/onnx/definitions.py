@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any, Final
 
 from eqsat_layout.errors import EqsatError, did_you_mean
-from eqsat_layout.readers.onnx.graphs import nodes_of, of_node, opset_of
+from eqsat_layout.readers.onnx.graphs import all_nodes, of_node, opset_of
 
 _OF_TOOLS: Final = "__"
 """Attributes of this beginning are notes of those who make models: ONNX's own checker passes them over."""
@@ -22,7 +22,7 @@ def check_nodes(model: Any) -> None:
     """:class:`EqsatError` for an attribute that an op of ONNX does not have (``dilation`` for ``dilations``), for
     attributes and operands that it has to have, and for too many operands."""
     defs, opset = importlib.import_module("onnx").defs, opset_of(model)
-    for node in nodes_of(model.graph):
+    for node in all_nodes(model.graph):
         op = str(node.op_type)
         if not node.domain and defs.has(op):
             _check_node(node, *_definitions(op, opset))

@@ -25,20 +25,20 @@ class UnsafeLocationError(ValueError):
     """A model that names a file elsewhere."""
 
 
-def read_tensors(model: Any, path: Path) -> None:
+def read_external_tensors(model: Any, path: Path) -> None:
     """Puts what lies beside the file of a model, which is at ``path``, into it."""
     check_locations(model, path.absolute().parent, path.resolve().parent)
     for tensor in messages_of(model):
         said = _said_of(tensor)
         if said and tensor.data_location == tensor.EXTERNAL:
-            with place_of(said["location"], path).open("rb") as file:
+            with external_file(said["location"], path).open("rb") as file:
                 file.seek(int(said.get("offset", 0)))
                 tensor.raw_data = file.read(int(said.get("length", -1)))
             tensor.data_location = tensor.DEFAULT
             del tensor.external_data[:]
 
 
-def place_of(location: str, path: Path) -> Path:
+def external_file(location: str, path: Path) -> Path:
     """The file of that name beside the model at ``path``, or else beside what that leads to."""
     return _place_of(location, path.absolute().parent, path.resolve().parent)
 

@@ -55,7 +55,7 @@ class OnnxNodeError(EqsatError):
         self.op = op
 
 
-def named(name: str, op: str, results: Iterable[str]) -> str:
+def node_name(name: str, op: str, results: Iterable[str]) -> str:
     """How errors call a node: one without a name by what it makes."""
     if name:
         return f"node {name!r} ({op})"
@@ -65,7 +65,7 @@ def named(name: str, op: str, results: Iterable[str]) -> str:
 
 def of_node(node: Any) -> str:
     """How errors call a node of a graph."""
-    return named(str(node.name), str(node.op_type), node.output)
+    return node_name(str(node.name), str(node.op_type), node.output)
 
 
 def said_names(graph: Any) -> Iterator[str]:
@@ -76,7 +76,7 @@ def said_names(graph: Any) -> Iterator[str]:
         yield f"{name}:{made}" if name and made and taken[name] > 1 else name
 
 
-def in_order(model: Any) -> Any:
+def in_topological_order(model: Any) -> Any:
     """``model``, each node of which reads what is made before it; a copy where that takes sorting. Tools that put casts
     into models append them, and ONNX Runtime sorts. :class:`EqsatError` where no order will do."""
     try:
@@ -225,12 +225,12 @@ def opset_of(model: Any, unsaid: int = 1) -> int:
     return next((int(one.version) for one in model.opset_import if not one.domain), unsaid)
 
 
-def nodes_of(graph: Any) -> Iterator[Any]:
+def all_nodes(graph: Any) -> Iterator[Any]:
     """Those of a graph and of the graphs in its nodes."""
     for node in graph.node:
         yield node
         for inner in graphs_of(node):
-            yield from nodes_of(inner)
+            yield from all_nodes(inner)
 
 
 def names_read(graph: Any) -> set[str]:

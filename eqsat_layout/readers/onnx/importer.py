@@ -6,18 +6,15 @@ In: a graph. Out: a module, and what its variables were called. Import it late: 
 from __future__ import annotations
 
 import importlib
-import traceback
-from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, Final
 
 import numpy as np
 import tvm
-from tvm.relax.frontend.onnx import onnx_frontend
 from tvm.relax.frontend.onnx.onnx_frontend import ONNXGraphImporter, _get_convert_map, onnx_input
 
 from eqsat_layout.errors import EqsatError
-from eqsat_layout.notes import first_line, said_by
+from eqsat_layout.notes import said_by
 from eqsat_layout.readers.onnx import (
     auto_pads,
     contrib,
@@ -31,6 +28,7 @@ from eqsat_layout.readers.onnx import (
     resizes,
     windowed_attention,
 )
+from eqsat_layout.readers.onnx.converter_errors import said_of_failure
 from eqsat_layout.readers.onnx.definitions import why_mistyped, why_not_taken
 from eqsat_layout.readers.onnx.equal_extents import with_equal_extents
 from eqsat_layout.readers.onnx.graphs import (
@@ -39,15 +37,16 @@ from eqsat_layout.readers.onnx.graphs import (
     ConstantBudget,
     OnnxNodeError,
     graphs_of,
-    named,
     names_read,
+    node_name,
     of_node,
     said_names,
 )
 from eqsat_layout.readers.onnx.known_sizes import KnownSizes, as_operands, as_result
+from eqsat_layout.readers.onnx.ranks import check_ranks, with_known_rank
 from eqsat_layout.readers.onnx.reductions import of_each
 from eqsat_layout.readers.onnx.suppression import non_max_suppression
-from eqsat_layout.readers.onnx.types import check_types
+from eqsat_layout.readers.onnx.types import check_dtypes, check_operand_types, dtypes_of
 from eqsat_layout.readers.onnx.versions import with_operands
 
 
@@ -65,16 +64,16 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
         of other nodes look into."""
         name, results = attrs["tvm_custom"]["name"], attrs["tvm_custom"].get("results", ())
         try:
-            _check_dtypes("an operand", inputs)
+            check_dtypes("an operand", inputs)
             made = self._made(op_name, inputs, attrs, opset)
             if isinstance(made, tvm.relax.Call):  # whose type converters of other nodes look into
                 made = self.bb.normalize(made)
             self._check(op_name, made, attrs["tvm_custom"]["num_outputs"])
         except Exception as error:  # converters raise whatever they meet
             names = attrs["tvm_custom"].get("operands", ())
-            types = {} if isinstance(error, EqsatError) else _dtypes(names, inputs)
-            said = why_mistyped(op_name, opset, names, types) or _said(error, inputs)
-            raise OnnxNodeError(f"{named(name, op_name, results)}: {said}", op_name) from error
+            types = {} if isinstance(error, EqsatError) else dtypes_of(names, inputs)
+            said = why_mistyped(op_name, opset, names, types) or said_of_failure(error, inputs)
+            raise OnnxNodeError(f"{node_name(name, op_name, results)}: {said}", op_name) from error
         is_named = name and not self._is_inside and _is_of_numbers(made)
         if is_named and isinstance(made, tvm.ir.Call):
             made = self.bb.emit(made)
@@ -94,9 +93,9 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
         for node, name in zip(graph.node, said_names(graph), strict=True):
             if node.op_type == "If":
                 super()._construct_nodes(SimpleNamespace(node=[node]))
-                self._nodes.update({one: _of_known_rank(self.bb, self._nodes[one]) for one in node.output})
+                self._nodes.update({one: with_known_rank(self.bb, self._nodes[one]) for one in node.output})
                 continue
-            _check_ranks(node, {name: self._nodes[name] for name in node.input if name})
+            check_ranks(node, {name: self._nodes[name] for name in node.input if name})
             inputs = onnx_input(self._nodes[name] if name else None for name in node.input)
             attributes = self._parse_attr(node.attribute)
             attributes["tvm_custom"] = {
@@ -140,7 +139,7 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
             )
             return self.bb.normalize(made)
         if op_name in ("DequantizeLinear", "QuantizeLinear") and attrs.get("block_size"):
-            return self.bb.normalize(quantized.in_blocks(self.bb, op_name, inputs, attrs))
+            return self.bb.normalize(quantized.quantised_in_blocks(self.bb, op_name, inputs, attrs))
         converter_fixes.check_attributes(op_name, attrs, opset)
         converter_fixes.check_meaning(op_name, inputs, attrs)
         inputs = with_equal_extents(self.bb, op_name, inputs, attrs, opset)
@@ -177,7 +176,7 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
 
     def check_types(self, model: Any) -> None:
         """:class:`EqsatError` where operands of a node, or what was made of it, are of other types than ONNX says."""
-        check_types(model, self._nodes)
+        check_operand_types(model, self._nodes)
 
     def _check_for_unsupported_ops(self, graph: Any) -> None:
         for node in graph.node:
@@ -196,7 +195,7 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
             types = list(types[0].fields)
         if len(types) < results and not _is_sequence(op):
             raise EqsatError(f"with {results} results is not done")
-        _check_dtypes("its result", parts)
+        check_dtypes("its result", parts)
 
     def _parse_attr(self, attributes: Any) -> Any:
         """As TVM's does, which refuses empty lists."""
@@ -251,23 +250,6 @@ _OF_SEQUENCES: Final = frozenset(
     ]
 )
 
-_NARROW: Final = ("float4_", "float6_", "float8_", "int2", "int4", "uint2", "uint4", "custom")
-
-
-def _check_dtypes(what: str, values: Any) -> None:
-    """TVM's conversions of narrow types give other numbers: of zero in ``float8_e4m3fn`` 2^-7."""
-    for value in values:
-        ty = value.ty if isinstance(value, tvm.ir.Expr) else None
-        for one in ty.fields if isinstance(ty, tvm.ir.TupleType) else [ty]:
-            if isinstance(one, tvm.relax.TensorType) and str(one.dtype).startswith(_NARROW):
-                raise EqsatError(f"{what} is {one.dtype}: numbers of fewer than 8 bits, and floats of 8, are not done")
-
-
-def _dtypes(names: Sequence[str], values: Any) -> dict[str, str]:
-    """Of operands that are tensors, by their names."""
-    types = {name: getattr(value, "ty", None) for name, value in zip(names, values, strict=False)}
-    return {name: str(ty.dtype) for name, ty in types.items() if isinstance(ty, tvm.relax.TensorType)}
-
 
 def _is_sequence(op: str) -> bool:
     """Whether the result of an op is one, or may be; in Relax these are tuples."""
@@ -281,66 +263,6 @@ def _parts(builder: tvm.relax.BlockBuilder, made: Any) -> list[Any]:
     if not isinstance(made, tvm.ir.Expr) or not isinstance(made.ty, tvm.relax.TupleType):
         return [made]
     return [builder.emit(tvm.relax.TupleGetItem(made, at)) for at in range(len(made.ty.fields))]
-
-
-def _of_known_rank(builder: tvm.relax.BlockBuilder, value: Any) -> Any:
-    """With a symbol for each extent that is another one in each branch of the ``If`` that made it: what is made of it
-    has a shape then."""
-    ty = value.ty if isinstance(value, tvm.relax.Var) else None
-    if not isinstance(ty, tvm.relax.TensorType) or isinstance(ty.shape, tvm.relax.ShapeExpr) or ty.ndim < 0:
-        return value
-    made = builder.lookup_binding(value)
-    branches = [made.true_branch, made.false_branch] if isinstance(made, tvm.relax.If) else []
-    shapes: list[Any] = [getattr(branch.ty, "shape", None) for branch in branches]
-    extents: list[Any] = [tvm.tirx.Var(f"{_AFTER_BRANCHES}{axis}", "int64") for axis in range(ty.ndim)]
-    if shapes and all(isinstance(shape, tvm.relax.ShapeExpr) for shape in shapes):
-        for axis, ends in enumerate(zip(*(shape.values for shape in shapes), strict=True)):
-            numbers = {int(end) if isinstance(end, tvm.tirx.IntImm) else None for end in ends}
-            if len(numbers) == 1 and None not in numbers:
-                extents[axis] = ends[0]
-    return builder.match_cast(value, tvm.relax.TensorType(extents, str(ty.dtype)))
-
-
-def _check_ranks(node: Any, read: Mapping[str, Any]) -> None:
-    """:class:`OnnxNodeError` for a tensor that has as many axes as an input or the branch taken has, where a kernel
-    reads it."""
-    for name, value in read.items():
-        ty = getattr(value, "ty", None)
-        if node.op_type not in _OF_ANY_RANK and isinstance(ty, tvm.relax.TensorType) and ty.ndim < 0:
-            what = of_node(node)
-            why = "an input without a shape, or branches of different ranks, gives it"
-            raise OnnxNodeError(f"{what} reads {name!r}, whose rank is not known: {why}", str(node.op_type))
-
-
-_OF_ANY_RANK: Final = ("Identity", "Reshape", "Shape")
-"""What is done without a kernel."""
-
-_AFTER_BRANCHES: Final = "branched"
-"""What sizes are called that depend on which branch was taken."""
-
-
-def _said(error: Exception, operands: Any) -> str:
-    """A converter that wants a constant looks into its value, whatever it is given."""
-    if isinstance(error, KeyError):
-        return f"without {error}, which is read of it, is not done"
-    said = said_by(error)
-    if isinstance(error, AttributeError) and said.endswith("object has no attribute 'value'"):
-        return f"with an operand that must be constant is not done{_known_late(operands)}"
-    if isinstance(error, AttributeError | TypeError | IndexError | AssertionError):
-        said = f"TVM's converter fails with such operands or attributes ({first_line(error)})"
-    elif traceback.extract_tb(error.__traceback__)[-1].filename != onnx_frontend.__file__:
-        return said
-    return f"{said}{_known_late(operands)}"
-
-
-def _known_late(operands: Any) -> str:
-    """The sizes among the operands that are tensors: a converter that refuses by itself most often wants numbers."""
-    late = [
-        f"{at} ({one.name})"
-        for at, one in enumerate(operands)
-        if isinstance(one, tvm.relax.Var) and isinstance(one.ty, tvm.relax.TensorType) and at and one.ty.ndim in (0, 1)
-    ]
-    return f"; known at run time only: operand {', '.join(late)}" if late else ""
 
 
 _FOUR_BITS_AND_LESS: Final = frozenset({21, 22, 23, 25, 26})

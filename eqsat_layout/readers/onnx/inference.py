@@ -11,7 +11,7 @@ import importlib
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Final
 
-from eqsat_layout.readers.onnx.graphs import graphs_of, nodes_of
+from eqsat_layout.readers.onnx.graphs import all_nodes, graphs_of
 
 _LARGEST: Final = (1 << 31) - 1
 _MOST_BYTES: Final = 1 << 12
@@ -37,7 +37,7 @@ def inferred(model: Any) -> Any:
 
 def _endless_slices(graph: Any) -> Iterator[Any]:
     """Those of a graph, or a function, whose steps are no small constants."""
-    slices = [node for node in nodes_of(graph) if node.op_type == "Slice" and len(node.input) > _STEPS]
+    slices = [node for node in all_nodes(graph) if node.op_type == "Slice" and len(node.input) > _STEPS]
     steps = {str(node.input[_STEPS]) for node in slices} - {""}
     small = _small_numbers(graph, steps) if steps else {}
     yield from (node for node in slices if node.input[_STEPS] and not small.get(str(node.input[_STEPS])))
@@ -53,9 +53,9 @@ def _small_numbers(graph: Any, names: Collection[str]) -> dict[str, bool]:
 
 def _constants(graph: Any, names: Collection[str]) -> Iterator[tuple[str, Iterable[int]]]:
     """The numbers of what a graph, or one in its nodes, stores under these names."""
-    for one in (graph, *(inner for node in nodes_of(graph) for inner in graphs_of(node))):
+    for one in (graph, *(inner for node in all_nodes(graph) for inner in graphs_of(node))):
         yield from ((str(t.name), _numbers(t)) for t in getattr(one, "initializer", ()) if t.name in names)
-    for node in nodes_of(graph):
+    for node in all_nodes(graph):
         if node.op_type == "Constant" and node.output and node.output[0] in names:
             for said in node.attribute:
                 stored = _numbers(said.t) if said.HasField("t") else [*said.ints, said.i]

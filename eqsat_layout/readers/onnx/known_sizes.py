@@ -13,7 +13,7 @@ import numpy as np
 from tvm import ir, relax, sym, tirx
 
 from eqsat_layout.readers.onnx import size_arithmetic, size_moves
-from eqsat_layout.readers.onnx.size_arithmetic import Ratio, Sizes, constant
+from eqsat_layout.readers.onnx.size_arithmetic import Ratio, Sizes, small_constant
 
 _MAKERS: Final = size_arithmetic.MAKERS | size_moves.MAKERS
 
@@ -95,7 +95,7 @@ class KnownSizes:
         if _is_size(value):
             return Sizes("int64", _objects(value))
         if isinstance(value, ir.GenericConst):
-            return constant(value.value.numpy()) if str(value.ty.dtype) in _DTYPES else None
+            return small_constant(value.value.numpy()) if str(value.ty.dtype) in _DTYPES else None
         kept = self._kept.get(hash(value))
         return kept[1] if kept is not None and kept[0] is value else None
 
@@ -161,11 +161,11 @@ def _are_numbers(elements: Any) -> bool:
 def _simplified(value: Sizes) -> Sizes:
     made = np.empty(value.elements.shape, object)
     for at, one in np.ndenumerate(value.elements):
-        made[at] = one if isinstance(one, Ratio) else simplified(one)
+        made[at] = one if isinstance(one, Ratio) else simplified_sizes(one)
     return Sizes(value.dtype, made)
 
 
-def simplified(expression: Any) -> Any:
+def simplified_sizes(expression: Any) -> Any:
     """An expression of sizes, which are not below 0."""
     analyzer = sym.Analyzer()
     for var in tirx.analysis.undefined_vars(expression):

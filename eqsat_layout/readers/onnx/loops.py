@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from eqsat_layout.readers.onnx.graphs import OnnxNodeError, graphs_of, nodes_of, of_node, opset_of
+from eqsat_layout.readers.onnx.graphs import OnnxNodeError, all_nodes, graphs_of, of_node, opset_of
 from eqsat_layout.readers.onnx.inference import inferred
 
 MOST_NODES: Final = 4096
@@ -24,9 +24,9 @@ _SCANS_WITHOUT_BATCH: Final = 9
 _AXES_ARE_AN_INPUT: Final = 13
 
 
-def unrolled(model: Any) -> Any:
+def without_loops(model: Any) -> Any:
     """``model``, or a copy without loops."""
-    if all(node.op_type not in KINDS for node in nodes_of(model.graph)):
+    if all(node.op_type not in KINDS for node in all_nodes(model.graph)):
         return model
     changed = type(model)()
     changed.CopyFrom(model)
@@ -34,7 +34,7 @@ def unrolled(model: Any) -> Any:
     writer = _Writer(changed)
     while any(node.op_type in KINDS for node in changed.graph.node):  # bodies may hold loops
         writer.write_out()
-    inner = next((node for node in nodes_of(changed.graph) if node.op_type in KINDS), None)
+    inner = next((node for node in all_nodes(changed.graph) if node.op_type in KINDS), None)
     if inner is not None:
         raise _refused(inner, "in a branch of an If is not done")
     return changed
@@ -129,7 +129,7 @@ class _Writer:
 
     def _begin(self, node: Any, body: Any, rounds: int) -> str:
         """What names of this loop begin with; its constants are those of the graph."""
-        self._left -= rounds * sum(1 for _ in nodes_of(body))
+        self._left -= rounds * sum(1 for _ in all_nodes(body))
         if self._left < 0:
             raise _refused(node, f"of {rounds} rounds: loops that are written out make more than {MOST_NODES} nodes")
         self._loops += 1

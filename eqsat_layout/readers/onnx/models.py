@@ -15,18 +15,18 @@ from eqsat_layout.graph.unfinished import blocks_ended
 from eqsat_layout.readers.model import Model, Sizes
 from eqsat_layout.readers.naming import with_names
 from eqsat_layout.readers.onnx.definitions import check_nodes
-from eqsat_layout.readers.onnx.external_data import check_is_complete, read_tensors
+from eqsat_layout.readers.onnx.external_data import check_is_complete, read_external_tensors
 from eqsat_layout.readers.onnx.folding import folded, with_functions_inlined
 from eqsat_layout.readers.onnx.graphs import (
     OnnxNodeError,
+    all_nodes,
     bytes_given,
     check_domains,
     check_ports,
-    in_order,
-    nodes_of,
+    in_topological_order,
     opset_of,
 )
-from eqsat_layout.readers.onnx.loops import unrolled
+from eqsat_layout.readers.onnx.loops import without_loops
 from eqsat_layout.readers.onnx.messages import with_texts
 from eqsat_layout.readers.onnx.size_names import with_plain_size_names
 from eqsat_layout.readers.onnx.versions import of_a_known_version, with_whole_bytes
@@ -35,14 +35,14 @@ from eqsat_layout.readers.quiet import talk_to_log
 _logger = logging.getLogger("eqsat_layout")
 
 
-def loaded(path: Path) -> Any:
+def loaded_model(path: Path) -> Any:
     """The ``ModelProto`` with its weights, those in files beside it, too."""
     onnx = importlib.import_module("onnx")
     try:
         model = onnx.load(path, load_external_data=False)
     except importlib.import_module("google.protobuf.message").DecodeError as error:
         raise ValueError(f"is no ONNX model: {error}") from error
-    read_tensors(model, path)
+    read_external_tensors(model, path)
     return model
 
 
@@ -50,7 +50,7 @@ def from_proto(given: Any, sizes: Sizes | None = None) -> Model:
     """``given`` is not changed. Raises whatever the frontend raises, of one node :class:`EqsatError` that names it."""
     given = with_texts(given)
     check_is_complete(given)
-    given = with_functions_inlined(in_order(of_a_known_version(given)))
+    given = with_functions_inlined(in_topological_order(of_a_known_version(given)))
     check_ports(given.graph)
     check_nodes(given)
     return _from_checked(given, sizes, frozenset())
@@ -68,7 +68,7 @@ def _from_checked(given: Any, sizes: Sizes | None, written_out: frozenset[str]) 
         try:
             return _from_checked(given, sizes, written_out | {error.op})
         except OnnxNodeError as later:
-            if all(node.op_type != later.op for node in nodes_of(given.graph)):  # of the definition, not of the user's
+            if all(node.op_type != later.op for node in all_nodes(given.graph)):  # of the definition, not of the user's
                 raise error from later
             raise
 
@@ -77,7 +77,7 @@ def _converted(given: Any, written: Any, sizes: Sizes | None) -> Model:
     """``written``: what ``given`` is in ops that may have converters."""
     with talk_to_log():
         model = folded(with_whole_bytes(written), sizes)
-        flat = unrolled(model)
+        flat = without_loops(model)
         if flat is not model:
             model = folded(flat, sizes)
         check_domains(model.graph)

@@ -13,7 +13,7 @@ from tvm_ffi import structural_equal
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.readers.onnx.equal_extents import with_extent
-from eqsat_layout.readers.onnx.known_sizes import simplified
+from eqsat_layout.readers.onnx.known_sizes import simplified_sizes
 
 
 def converted(builder: relax.BlockBuilder, op: str, inputs: Any, attributes: dict[str, Any]) -> Any:
@@ -35,7 +35,7 @@ def _counted(builder: relax.BlockBuilder, inputs: Any, _: dict[str, Any]) -> Any
         if int(step) > 0
         else tirx.floordiv(start - limit - step - 1, -step)
     )
-    made = relax.op.arange(0, simplified(tirx.Max(steps, tirx.IntImm("int64", 0))), 1, "int64")
+    made = relax.op.arange(0, simplified_sizes(tirx.Max(steps, tirx.IntImm("int64", 0))), 1, "int64")
     if int(step) != 1:
         made = relax.op.multiply(builder.emit(made), relax.const(int(step), "int64"))
     if isinstance(start, tirx.IntImm):

@@ -45,10 +45,10 @@ def converted(builder: relax.BlockBuilder, kind: str, inputs: Any, attributes: d
     x_by, w_by, y_by = (ops.along(one, axis, sums) for one, axis in zip(scales, axes, strict=True))
     factor = builder.emit(relax.op.divide(builder.emit(relax.op.multiply(x_by, w_by)), y_by))
     scaled = builder.emit(relax.op.multiply(sums, factor))
-    return rounded(builder, scaled, ops.along(y_zero, axes[2], sums), str(y_zero.ty.dtype))
+    return rounded_to_range(builder, scaled, ops.along(y_zero, axes[2], sums), str(y_zero.ty.dtype))
 
 
-def in_blocks(builder: relax.BlockBuilder, kind: str, inputs: Any, attributes: dict[str, Any]) -> Any:
+def quantised_in_blocks(builder: relax.BlockBuilder, kind: str, inputs: Any, attributes: dict[str, Any]) -> Any:
     """``DequantizeLinear`` or ``QuantizeLinear`` with a scale, and a zero, for each so many elements along an axis."""
     x, scale, zero = [*inputs, None][:3]
     ops, axis, block = _Ops(builder), int(attributes.get("axis", 1)), int(attributes["block_size"])
@@ -67,7 +67,7 @@ def in_blocks(builder: relax.BlockBuilder, kind: str, inputs: Any, attributes: d
         usual = str(helper.tensor_dtype_to_np_dtype(asked)) if asked else "uint8"
         dtype = usual if zero is None else str(zero.ty.dtype)
         scaled = builder.emit(relax.op.divide(own, spread(ops.floats(scale))))
-        return rounded(builder, scaled, None if zero is None else spread(zero), dtype)
+        return rounded_to_range(builder, scaled, None if zero is None else spread(zero), dtype)
     if zero is not None:
         own = builder.emit(relax.op.subtract(own, spread(ops.floats(zero))))
     made = builder.emit(relax.op.multiply(own, spread(ops.floats(scale))))
@@ -116,7 +116,7 @@ class _Ops:
         return value
 
 
-def rounded(builder: relax.BlockBuilder, value: Any, zero: Any, dtype: str) -> Any:
+def rounded_to_range(builder: relax.BlockBuilder, value: Any, zero: Any, dtype: str) -> Any:
     """To the nearest, even where two are, plus ``zero`` if there is one, in the range of ``dtype``."""
     if dtype not in _RANGES:
         raise EqsatError(f"a result of {dtype} is not done")

@@ -16,7 +16,7 @@ from tvm import ir, relax, sym, tirx
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.readers.layers.resampling import Filter, resampled
-from eqsat_layout.readers.layers.resizing import LARGEST_PART, cropped, extended
+from eqsat_layout.readers.layers.resizing import LARGEST_PART, cropped, with_ends_repeated
 from eqsat_layout.readers.onnx.open_resizes import OpenAxis
 
 _MOST: Final = 1 << 26
@@ -283,7 +283,7 @@ def resized(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any]
         if not all(_gives_whole_number(extent, scale) for extent, scale in sizes):
             raise EqsatError(f"Resize ({mode}) by {scales.value.numpy()}, which may give no whole number, is not done")
         return convert(inputs)
-    longer, ends = extended(builder, inputs[0], scales.value.numpy().tolist())
+    longer, ends = with_ends_repeated(builder, inputs[0], scales.value.numpy().tolist())
     return cropped(builder, convert(type(inputs)([longer, *list(inputs)[1:]])), ends)
 
 

@@ -51,7 +51,7 @@ class Ratio:
 Maker = Callable[..., list[Sizes] | None]
 
 
-def constant(array: Any) -> Sizes | None:
+def small_constant(array: Any) -> Sizes | None:
     """None for what is large, or for floats whose products with sizes are rounded."""
     if array.size > MOST:
         return None
@@ -63,20 +63,24 @@ def constant(array: Any) -> Sizes | None:
 
 def _element(dtype: str, number: Any) -> Any:
     if dtype in _INTEGERS:
-        return whole(number)
+        return whole_number(number)
     if dtype == "bool":
         return tirx.const(bool(number), "bool")
     if not np.isfinite(number):
         return None
     ratio = Fraction(number)
-    return Ratio(whole(ratio.numerator), ratio.denominator) if _is_exact(ratio.numerator, ratio.denominator) else None
+    return (
+        Ratio(whole_number(ratio.numerator), ratio.denominator)
+        if _is_exact(ratio.numerator, ratio.denominator)
+        else None
+    )
 
 
 def _is_exact(top: int, bottom: int) -> bool:
     return abs(top) <= _EXACT and bottom <= _EXACT
 
 
-def whole(number: int) -> Any:
+def whole_number(number: int) -> Any:
     return tirx.IntImm("int64", number)
 
 
@@ -155,7 +159,7 @@ def _cast(attributes: dict[str, Any], given: Sizes) -> list[Sizes] | None:
         return [Sizes(dtype, given.elements)]
     made = np.empty(given.elements.shape, object)
     for at, one in np.ndenumerate(given.elements):
-        made[at] = Ratio(one) if dtype == "float32" else tirx.truncdiv(one.top, whole(one.bottom))
+        made[at] = Ratio(one) if dtype == "float32" else tirx.truncdiv(one.top, whole_number(one.bottom))
     return [Sizes(dtype, made)]
 
 
@@ -178,7 +182,7 @@ def _folded(function: Callable[[Any, Any], Any], first: int) -> Maker:
     def make(attributes: dict[str, Any], data: Sizes, axes: Sizes | None = None) -> list[Sizes] | None:
         if data.elements.ndim != 1 or data.dtype not in _INTEGERS:
             return None
-        total: Any = whole(first)
+        total: Any = whole_number(first)
         for one in data.elements:
             total = function(total, one)
         made = np.empty((1,) if attributes.get("keepdims", 1) else (), object)
@@ -195,7 +199,11 @@ def _rest(attributes: dict[str, Any], one: Sizes, other: Sizes) -> list[Sizes] |
 def _floor_rest(one: Any, other: Any) -> Any:
     """What is left has the sign of the divisor; of a positive one TVM knows how large it is."""
     is_negative = isinstance(other, tirx.IntImm) and int(other) < 0
-    return whole(0) - tirx.floormod(whole(0) - one, whole(-int(other))) if is_negative else tirx.floormod(one, other)
+    return (
+        whole_number(0) - tirx.floormod(whole_number(0) - one, whole_number(-int(other)))
+        if is_negative
+        else tirx.floormod(one, other)
+    )
 
 
 MAKERS: Final[dict[str, Maker]] = {
@@ -206,8 +214,8 @@ MAKERS: Final[dict[str, Maker]] = {
     "Mod": _rest,
     "Max": _of_integers(lambda *given: reduce(tirx.Max, given)),
     "Min": _of_integers(lambda *given: reduce(tirx.Min, given)),
-    "Neg": _of_integers(lambda one: whole(0) - one),
-    "Abs": _of_integers(lambda one: tirx.Max(one, whole(0) - one)),
+    "Neg": _of_integers(lambda one: whole_number(0) - one),
+    "Abs": _of_integers(lambda one: tirx.Max(one, whole_number(0) - one)),
     "Floor": _elementwise(_rounded(up=False)),
     "Ceil": _elementwise(_rounded(up=True)),
     "Identity": lambda _, one: [one],

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 from tvm import tirx
 
-from eqsat_layout.readers.onnx.size_arithmetic import Maker, Sizes, whole
+from eqsat_layout.readers.onnx.size_arithmetic import Maker, Sizes, whole_number
 
 
 def _numbers(value: Sizes | None, attributes: dict[str, Any], name: str) -> list[int] | None:
@@ -126,7 +126,7 @@ def _counted(attributes: dict[str, Any], data: Sizes) -> list[Sizes] | None:
     """How many elements ``data`` has, not what they are."""
     shape = data.elements.shape[attributes.get("start", 0) : attributes.get("end")]
     made = np.empty(len(shape), object)
-    made[:] = [whole(extent) for extent in shape]
+    made[:] = [whole_number(extent) for extent in shape]
     return [Sizes("int64", made)]
 
 

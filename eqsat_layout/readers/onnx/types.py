@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import importlib
 import math
+from collections.abc import Sequence
 from typing import Any, Final
 
+import tvm
 from tvm import relax, tirx
 
+from eqsat_layout.errors import EqsatError
 from eqsat_layout.readers.onnx.definitions import why_mistyped
 from eqsat_layout.readers.onnx.graphs import OnnxNodeError, of_node, opset_of
 from eqsat_layout.readers.onnx.inference import inferred
@@ -27,7 +30,7 @@ _Type = tuple[str, tuple[int | None, ...] | None]
 """Element type, and extents where they are known."""
 
 
-def check_types(model: Any, made: dict[str, Any]) -> None:
+def check_operand_types(model: Any, made: dict[str, Any]) -> None:
     """:class:`OnnxNodeError` unless all operands are of types that ops take, and what was ``made`` of results of the
     types that ONNX infers."""
     types, opset = _inferred(model), opset_of(model)
@@ -115,3 +118,21 @@ def _without_weights(onnx: Any, model: Any) -> Any:
     for value in model.graph.output:
         light.graph.output.add().name = value.name
     return light
+
+
+_NARROW: Final = ("float4_", "float6_", "float8_", "int2", "int4", "uint2", "uint4", "custom")
+
+
+def check_dtypes(what: str, values: Any) -> None:
+    """TVM's conversions of narrow types give other numbers: of zero in ``float8_e4m3fn`` 2^-7."""
+    for value in values:
+        ty = value.ty if isinstance(value, tvm.ir.Expr) else None
+        for one in ty.fields if isinstance(ty, tvm.ir.TupleType) else [ty]:
+            if isinstance(one, tvm.relax.TensorType) and str(one.dtype).startswith(_NARROW):
+                raise EqsatError(f"{what} is {one.dtype}: numbers of fewer than 8 bits, and floats of 8, are not done")
+
+
+def dtypes_of(names: Sequence[str], values: Any) -> dict[str, str]:
+    """Of operands that are tensors, by their names."""
+    types = {name: getattr(value, "ty", None) for name, value in zip(names, values, strict=False)}
+    return {name: str(ty.dtype) for name, ty in types.items() if isinstance(ty, tvm.relax.TensorType)}

@@ -15,7 +15,7 @@ from tvm import relax
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import first_line
-from eqsat_layout.readers.onnx.graphs import nodes_of, opset_of
+from eqsat_layout.readers.onnx.graphs import all_nodes, opset_of
 from eqsat_layout.readers.onnx.inference import inferred
 
 OLDEST: Final = 7
@@ -48,7 +48,7 @@ def of_a_known_version(model: Any) -> Any:
 
 def _with_slopes_of_channels(model: Any) -> Any:
     """Slopes of ``PRelu``, which are of the axis 1, as newer versions spread them: ONNX's converter leaves them."""
-    slopes = {str(node.input[1]): str(node.input[0]) for node in nodes_of(model.graph) if node.op_type == "PRelu"}
+    slopes = {str(node.input[1]): str(node.input[0]) for node in all_nodes(model.graph) if node.op_type == "PRelu"}
     if not slopes:
         return model
     onnx, changed = importlib.import_module("onnx"), inferred(model)
@@ -89,7 +89,7 @@ def _means_another(function: Any, own: int, version: int) -> bool:
         except defs.SchemaError:
             return 0
 
-    ops = {str(node.op_type) for node in nodes_of(function) if not node.domain}
+    ops = {str(node.op_type) for node in all_nodes(function) if not node.domain}
     return any(defined(op, own) != defined(op, version) for op in ops)
 
 
@@ -97,7 +97,7 @@ def _convert_function(function: Any, own: int, version: int) -> None:
     onnx = importlib.import_module("onnx")
     converter = importlib.import_module("onnx.version_converter")
     what = f"function {function.name!r} is of opset {own}, which ONNX does not convert to the model's {version}"
-    if any(one.ref_attr_name for node in nodes_of(function) for one in node.attribute):
+    if any(one.ref_attr_name for node in all_nodes(function) for one in node.attribute):
         raise EqsatError(f"{what}: its nodes have attributes of the function's")  # ONNX's converter takes them for 0
     ports = [[onnx.ValueInfoProto(name=name) for name in names] for names in (function.input, function.output)]
     body = onnx.helper.make_model(
@@ -125,7 +125,7 @@ def _with_plain_domain(model: Any) -> Any:
 def _of_long_name(model: Any) -> Iterator[Any]:
     """The imports, functions and nodes that say ``ai.onnx``."""
     for owner, body in ((model, model.graph), *((one, one) for one in model.functions)):
-        said = (*owner.opset_import, *model.functions, *nodes_of(body))
+        said = (*owner.opset_import, *model.functions, *all_nodes(body))
         yield from (one for one in said if one.domain == _LONG_NAME)
 
 
@@ -138,7 +138,7 @@ def with_whole_bytes(model: Any) -> Any:
     kinds = {getattr(onnx.TensorProto, old): getattr(onnx.TensorProto, new) for old, new in _WIDER.items()
              if hasattr(onnx.TensorProto, old)}  # fmt: skip
     narrow = {tensor.name for tensor in model.graph.initializer if tensor.data_type in kinds}
-    for node in nodes_of(model.graph):
+    for node in all_nodes(model.graph):
         if node.op_type != "DequantizeLinear":
             narrow.difference_update(node.input)
     if not narrow:

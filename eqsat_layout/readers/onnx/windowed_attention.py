@@ -13,7 +13,13 @@ from tvm import relax, te, tirx
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.readers.onnx.contrib.attention import split_heads
-from eqsat_layout.readers.onnx.contrib.operands import EmittedOps, extent_of, refuse_other_results, results_of, shape_of
+from eqsat_layout.readers.onnx.contrib.operands import (
+    EmittedOps,
+    operand_shape,
+    refuse_other_results,
+    results_of,
+    static_extent,
+)
 
 _WINDOWS = ("left_window_size", "right_window_size")
 
@@ -31,18 +37,18 @@ def converted(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, An
     op = EmittedOps(builder)
     q, k, v, mask, past_k, past_v, lengths = [*inputs, *[None] * 7][:7]
     refuse_other_results(attributes, 0, 1, 2)
-    is_flat, given, dtype = len(shape_of(q)) == 3, shape_of(q), str(q.ty.dtype)
+    is_flat, given, dtype = len(operand_shape(q)) == 3, operand_shape(q), str(q.ty.dtype)
     if is_flat:
         heads, groups = int(attributes["q_num_heads"]), int(attributes["kv_num_heads"])
         q, k, v = split_heads(op, q, heads), split_heads(op, k, groups), split_heads(op, v, groups)
     if past_k is not None:
-        before = shape_of(past_k)[2]
+        before = operand_shape(past_k)[2]
         k, v = op.concat([past_k, k], 2), op.concat([past_v, v], 2)
     present = [k, v]
-    queries, keys = shape_of(q)[2], shape_of(k)[2]
-    times = extent_of(q, 1) // extent_of(k, 1)
+    queries, keys = operand_shape(q)[2], operand_shape(k)[2]
+    times = static_extent(q, 1) // static_extent(k, 1)
     k, v = (op.floats(op.repeat(x, times, 1) if times != 1 else x) for x in (k, v))
-    scale = float(attributes.get("scale", 0.0)) or 1 / math.sqrt(extent_of(q, 3))
+    scale = float(attributes.get("scale", 0.0)) or 1 / math.sqrt(static_extent(q, 3))
     scores = op.scaled(op.matmul(op.floats(q), op.permute_dims(k, [0, 1, 3, 2])), scale)
     cap = float(attributes.get("softcap", 0.0))
     if cap:
@@ -55,7 +61,7 @@ def converted(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, An
     weights = op.where(sees_none, zero, op.softmax(op.where(sees_none, zero, scores), -1))
     made = op.matmul(weights, v)
     if is_flat:
-        width = extent_of(made, 3) * extent_of(made, 1)
+        width = static_extent(made, 3) * static_extent(made, 1)
         made = op.reshape(op.permute_dims(made, [0, 2, 1, 3]), [given[0], given[1], width])
     return results_of([made if dtype == "float32" else op.astype(made, dtype), *present], attributes)
 
@@ -84,7 +90,7 @@ def _of_mask(op: EmittedOps, mask: Any, keys: Any) -> Any:
     """As numbers that are added; keys beyond it are hidden."""
     if str(mask.ty.dtype) == "bool":
         mask = op.where(mask, relax.const(0.0, "float32"), relax.const(-math.inf, "float32"))
-    own, given = op.floats(mask), shape_of(mask)
+    own, given = op.floats(mask), operand_shape(mask)
     if isinstance(given[-1], tirx.IntImm) and isinstance(keys, tirx.IntImm):
         more = int(keys) - int(given[-1])
         if more < 0:

@@ -25,7 +25,7 @@ from eqsat_layout.readers.guards.types import check_types
 from eqsat_layout.readers.text.json_guard import UnsafeGraphError, checked_json
 from eqsat_layout.readers.text.script_guard import check_extent, check_statements
 from eqsat_layout.readers.text.script_literals import UnsafeScriptError, refusal
-from eqsat_layout.readers.text.script_size import check_size
+from eqsat_layout.readers.text.script_size import check_script_size
 from eqsat_layout.readers.text.script_words import no_builtins, vocabulary
 
 _IMPORTED: Final = ("tvm", "typing", "__future__")
@@ -39,7 +39,7 @@ def read_script(text: str) -> Any:
     it does not hold, ``UnsafeTypeError`` where a type can't be, ``SyntaxError`` where it is not Python, and TVM's own
     errors where it is no module.
     """
-    check_size(text)
+    check_script_size(text)
     statements, metadata = _statements(text)
     words: dict[str, Any] = {}
     words.update(vocabulary(lambda extent: check_extent(extent, words)))

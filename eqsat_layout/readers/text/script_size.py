@@ -27,7 +27,7 @@ _ASIDE: Final = re.compile(
 )
 
 
-def check_size(text: str) -> None:
+def check_script_size(text: str) -> None:
     """See above."""
     if len(text) > LARGEST:
         raise UnsafeScriptError(1, 1, f"holds more than {LARGEST >> 20} million characters")

@@ -55,7 +55,7 @@ def in_words_of(b: relax.BlockBuilder, made: Any, value: Any, symbols: _Symbols)
     """``made``, whose shape Relax knows, in torch's words for it, which every run checks: of several convolutions
     ``(h - 1) // 2 + 1`` and a half of h are no two sizes that Relax can tell to be equal."""
     extents = extents_of(value, symbols) if isinstance(made, relax.Var) and _is_of_open_shape(made) else None
-    return made if extents is None or is_of(made, extents) else with_extents(b, made, value, symbols, anew=True)
+    return made if extents is None or has_extents(made, extents) else with_extents(b, made, value, symbols, anew=True)
 
 
 def _is_of_open_shape(made: relax.Var) -> bool:
@@ -66,7 +66,7 @@ def _is_of_open_shape(made: relax.Var) -> bool:
 def extents_of(value: Any, symbols: _Symbols) -> list[Any] | None:
     """Those of a tensor of torch's, in Relax; ``None`` for what is none, and for sizes of other symbols."""
     shape = getattr(value, "shape", None)
-    made = [extent_of(size, symbols) for size in shape or ()]
+    made = [relax_extent(size, symbols) for size in shape or ()]
     return None if shape is None or any(one is None for one in made) else made
 
 
@@ -75,7 +75,7 @@ def is_open(made: Any) -> bool:
     return isinstance(made, relax.Var) and isinstance(made.ty, relax.TensorType) and not _is_known(made)
 
 
-def is_of(made: Any, extents: Sequence[Any]) -> bool:
+def has_extents(made: Any, extents: Sequence[Any]) -> bool:
     """Whether Relax knows its shape, and in these words."""
     if not _is_known(made) or len(made.ty.shape.values) != len(extents):
         return False
@@ -88,7 +88,7 @@ def _is_known(made: Any) -> bool:
     return isinstance(made.ty.shape, relax.ShapeExpr)
 
 
-def extent_of(size: Any, symbols: _Symbols) -> Any:
+def relax_extent(size: Any, symbols: _Symbols) -> Any:
     """A number of torch's in Relax; ``None`` where it holds other symbols."""
     said = _expression(size)
     made = tirx.IntImm("int64", said) if isinstance(said, int) else _made(said, symbols)

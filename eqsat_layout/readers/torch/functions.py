@@ -77,7 +77,7 @@ def converted(b: relax.BlockBuilder, x: Any, dtype: Any) -> Any:
     return b.emit(relax.op.astype(x, dtype_name(dtype)))
 
 
-def same_bits(b: relax.BlockBuilder, x: Any, dtype: Any) -> Any:
+def viewed_as(b: relax.BlockBuilder, x: Any, dtype: Any) -> Any:
     """``x.view(dtype)``, of as many bits."""
     name, own = dtype_name(dtype), str(x.ty.dtype)
     if name == own:
@@ -110,7 +110,7 @@ MAKERS: Final[dict[str, Callable[..., Any]]] = {
     "log1p.default": log1p,
     "exp2.default": exp2,
     "convert_element_type.default": converted,
-    "view.dtype": same_bits,
+    "view.dtype": viewed_as,
     "rrelu_with_noise_functional.default": mean_slope,
     "_linalg_det.default": _determinant,
 }

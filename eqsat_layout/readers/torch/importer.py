@@ -1,12 +1,11 @@
 """TVM's importer of exported programs, where it takes torch's ops for something else.
 
-In: nothing. Out: an importer in which numbers are of the type of the tensor that they divide, and what slices, indices,
-resizes and samples take lies where torch says.
+In: nothing. Out: an importer in which numbers are of the type of the tensor that they divide, and whose slices, indices
+and layers are torch's (:mod:`~eqsat_layout.readers.torch.places`, :mod:`~eqsat_layout.readers.torch.neural_layers`).
 """
 
 from __future__ import annotations
 
-import operator
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -14,7 +13,6 @@ from tvm import ir, relax
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import said_by
-from eqsat_layout.readers.layers.dtypes import as_dtype
 from eqsat_layout.readers.torch import (
     arithmetic,
     experts,
@@ -29,20 +27,21 @@ from eqsat_layout.readers.torch import (
 from eqsat_layout.readers.torch.arithmetic import differs
 from eqsat_layout.readers.torch.derived_sizes import with_numbers, with_own_symbols
 from eqsat_layout.readers.torch.extents import (
-    extent_of,
     extents_of,
+    has_extents,
     in_words_of,
-    is_of,
     is_open,
+    relax_extent,
     symbols_of,
     with_extents,
 )
-from eqsat_layout.readers.torch.missing_ops import SHIFTS, of_size
+from eqsat_layout.readers.torch.missing_ops import SHIFTS
+from eqsat_layout.readers.torch.neural_layers import NeuralLayers
 from eqsat_layout.readers.torch.nodes import TorchNodeError, args_seen, ignored, watched
+from eqsat_layout.readers.torch.numbers import is_tensor, of_size, of_type
 from eqsat_layout.readers.torch.places import Places
-from eqsat_layout.readers.torch.resizes import by_scale, bytes_resized, nearest
 from eqsat_layout.readers.torch.size_names import with_names_of_sizes
-from eqsat_layout.readers.torch.types import check_types, common_type, dtype_name
+from eqsat_layout.readers.torch.types import check_made_type, dtype_name, promoted_type
 
 _KINDS: Final = ("Tensor", "Scalar")
 
@@ -51,7 +50,7 @@ def importer() -> Any:
     """A new one, of one program. The module of TVM's own takes long to import."""
     from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
-    return type("Importer", (_Mended, Places, ExportedProgramImporter), {})()
+    return type("Importer", (_Mended, Places, NeuralLayers, ExportedProgramImporter), {})()
 
 
 _Base: Any = object  # TVM's importer, where it is one
@@ -103,7 +102,7 @@ class _Mended(_Base):  # type: ignore[misc]
                 if is_open(made) and self._says_sizes_anew(node):
                     made = convert(own)
                 if not node.target.__name__.startswith(_WITHOUT_VALUES):
-                    check_types(made, node.meta.get("val"))
+                    check_made_type(made, node.meta.get("val"))
                     if unseen := ignored(own):
                         raise EqsatError(f"with {', '.join(unseen)} is not done")
                     made = with_extents(self.block_builder, made, node.meta.get("val"), self._symbols)
@@ -132,15 +131,15 @@ class _Mended(_Base):  # type: ignore[misc]
         """Operands of the type that torch computes in, and the second one times ``alpha``."""
 
         def converted(node: Any) -> Any:
-            dtype = common_type(node)
+            dtype = promoted_type(node)
             if dtype is None:
                 return convert(node)
             values = list(self.retrieve_args(node))
             alpha = values.pop(2) if len(values) > 2 else node.kwargs.get("alpha", 1)
             op = node.target.__name__.partition(".")[0]
-            one, other = (_of_type(self.block_builder, value, dtype) for value in values[:2])
+            one, other = (of_type(self.block_builder, value, dtype) for value in values[:2])
             if not node.meta["val"].shape:  # Relax takes a size for a tensor of one axis
-                one, other = (one if _is_tensor(one) else of_size(self.block_builder, one) for one in (one, other))
+                one, other = (one if is_tensor(one) else of_size(self.block_builder, one) for one in (one, other))
             if alpha != 1:
                 scale = relax.const(alpha, dtype)
                 if op == "rsub":
@@ -156,37 +155,18 @@ class _Mended(_Base):  # type: ignore[misc]
 
         return converted
 
-    def _max_pool_of(self, op: Any, with_places: Any) -> Any:
-        """Relax's own pool where nobody asks for the places, and where its windows are as many as torch's."""
-
-        def converted(node: Any) -> Any:
-            if any(user.target is not operator.getitem or user.args[1] for user in node.users):
-                return with_places(node)
-            defaults = [None, None, (), 0, 1, False]
-            given = list(self.retrieve_args(node))
-            data, size, stride, padding, dilation, ceil = given + defaults[len(given) :]
-            pool = op(data, size, stride or size, padding, dilation, ceil)
-            values = self.block_builder.normalize(pool)
-            try:
-                check_types(values, node.meta["val"][0])
-            except EqsatError:
-                return with_places(node)
-            return relax.Tuple([self.block_builder.emit(pool)])
-
-        return converted
-
     def _reshape(self, node: Any) -> Any:
         """To the extents that torch says; Relax knows of -1 only what is left of all elements."""
         extents = extents_of(node.meta.get("val"), self._symbols)
         if extents is None:
             return super()._reshape(node)
         data, _ = self.retrieve_args(node)
-        return data if is_of(data, extents) else self.block_builder.emit(relax.op.reshape(data, extents))
+        return data if has_extents(data, extents) else self.block_builder.emit(relax.op.reshape(data, extents))
 
     def _sym_stride(self, node: Any) -> Any:
         """What torch says of it, whose tensors lie in memory as they like."""
         list(self.retrieve_args(node))
-        made = extent_of(node.meta["val"], self._symbols)
+        made = relax_extent(node.meta["val"], self._symbols)
         if made is None:
             raise EqsatError("its size is not known")
         return made
@@ -209,34 +189,18 @@ class _Mended(_Base):  # type: ignore[misc]
         b, dtype = self.block_builder, dtype_name(node.meta["val"].dtype)
         places = b.emit(relax.op.multiply(b.emit(relax.op.arange(0, *extents, 1, dtype)), relax.const(step, dtype)))
         first = of_size(b, start) if isinstance(start, relax.Expr) else start
-        return b.emit(relax.op.add(places, _of_type(b, first, dtype)))
+        return b.emit(relax.op.add(places, of_type(b, first, dtype)))
 
     def _matmul(self, node: Any) -> Any:
         """In the type that torch says; TVM gives float32 always."""
         one, other = self.retrieve_args(node)
         return self.block_builder.emit(relax.op.matmul(one, other))
 
-    def _layer_norm_impl(self, x: Any, gamma: Any, beta: Any, eps: float, normalized_shape: Any) -> Any:
-        """TVM has a kernel for float32 and float16 alone; torch computes bfloat16 in float32 too."""
-        b, dtype = self.block_builder, str(x.ty.dtype)
-        if dtype == "bfloat16":
-            wide = [one if one is None else _of_type(b, one, "float32") for one in (x, gamma, beta)]
-            return _of_type(b, super()._layer_norm_impl(*wide, eps, normalized_shape), dtype)
-        if dtype != "float64":
-            return super()._layer_norm_impl(x, gamma, beta, eps, normalized_shape)
-        axes = [-1 - i for i in range(len(normalized_shape))]
-        centred = b.emit(relax.op.subtract(x, b.emit(relax.op.mean(x, axes, keepdims=True))))
-        spread = b.emit(relax.op.mean(b.emit(relax.op.multiply(centred, centred)), axes, keepdims=True))
-        scale = b.emit(relax.op.rsqrt(b.emit(relax.op.add(spread, relax.const(eps, dtype)))))
-        made = b.emit(relax.op.multiply(centred, scale))
-        made = made if gamma is None else b.emit(relax.op.multiply(made, gamma))
-        return made if beta is None else b.emit(relax.op.add(made, beta))
-
     def _where(self, node: Any) -> Any:
         """``where`` of operands of two types, promoted to one as torch does it."""
         dtype = dtype_name(node.meta["val"].dtype)
         condition, one, other = self.retrieve_args(node)
-        both = [_of_type(self.block_builder, value, dtype) for value in (one, other)]
+        both = [of_type(self.block_builder, value, dtype) for value in (one, other)]
         return self.block_builder.emit(relax.op.where(condition, *both))
 
     def _any(self, node: Any) -> Any:
@@ -246,55 +210,16 @@ class _Mended(_Base):  # type: ignore[misc]
         dtype = str(data.ty.dtype)
         if dtype != "bool":
             data = differs(b, data, relax.const(0, dtype))
-        made = b.emit(relax.op.max(_of_type(b, data, "int8"), axes, bool(keepdims)))
-        return _of_type(b, _of_type(b, made, "bool"), dtype_name(node.meta["val"].dtype))
-
-    def _convolution(self, node: Any) -> Any:
-        """In the type of its operands, halves summed in float32 as torch's are; TVM's gives float32 always, and knows
-        no transposed ones along three axes."""
-        data, weight, bias, strides, padding, dilation, is_transposed, output_padding, groups = self.retrieve_args(node)
-        dtype, axes = str(data.ty.dtype), len(data.ty.shape) - 2
-        wide = "float32" if dtype in ("float16", "bfloat16") else dtype
-        attributes = {"strides": strides, "padding": padding, "dilation": dilation, "groups": groups, "out_dtype": wide}
-        if is_transposed:
-            attributes["output_padding"] = output_padding
-        op = getattr(relax.op.nn, f"conv{axes}d{'_transpose' if is_transposed else ''}")
-        made = self.block_builder.emit(op(data, weight, **attributes))
-        if bias is not None:
-            along = self.block_builder.emit(relax.op.reshape(bias, (1, -1, *[1] * axes)))
-            made = self.block_builder.emit(relax.op.add(made, _of_type(self.block_builder, along, wide)))
-        return _of_type(self.block_builder, made, dtype)
+        made = b.emit(relax.op.max(of_type(b, data, "int8"), axes, bool(keepdims)))
+        return of_type(b, of_type(b, made, "bool"), dtype_name(node.meta["val"].dtype))
 
     def _pow(self, node: Any) -> Any:
         """Roots are such, as in torch: of -inf NaN, of -0 -0. Those of narrow floats are powers there."""
         data, exponent = self.retrieve_args(node)
-        root = _ROOTS.get(exponent) if isinstance(exponent, float) and _is_tensor(data) else None
+        root = _ROOTS.get(exponent) if isinstance(exponent, float) and is_tensor(data) else None
         if root is None or str(data.ty.dtype) not in ("float32", "float64"):
             return super()._pow(node)
         return self.block_builder.emit(root(data))
-
-    def _grid_sampler_2d(self, node: Any) -> Any:
-        """Places lie along the last axis; TVM takes them along the second, and gives float32 whatever the type is."""
-        data, grid = (self.env[one] for one in node.args[:2])
-        dtype = str(data.ty.dtype)
-        if dtype != "float64":
-            data, grid = (_of_type(self.block_builder, one, "float32") for one in (data, grid))
-        grid = self.block_builder.emit(relax.op.permute_dims(grid, [0, 3, 1, 2]))
-        made = super()._grid_sampler_2d(SimpleNamespace(args=(data, grid, *node.args[2:])))
-        return _of_type(self.block_builder, made, dtype)
-
-    def _upsample_nearest2d(self, node: Any) -> Any:
-        """The elements at or before the places; TVM takes those in the middle, and no scale as it is given."""
-        data, size, scales = [*self.retrieve_args(node), None][:3]
-        return nearest(self.block_builder, data, size, scales)
-
-    def _upsample_impl(self, x: Any, size: Any, scale_factor: Any, method: str, align_corners: bool) -> Any:
-        resize, size = super()._upsample_impl, self._retrieve_args(size)  # TVM leaves sizes as torch's nodes
-        if str(x.ty.dtype) == "uint8" and method == "linear":
-            return bytes_resized(self.block_builder, x, size, scale_factor, align_corners)
-        if size or align_corners:
-            return resize(x, size, scale_factor, method, align_corners)
-        return by_scale(self.block_builder, x, scale_factor, lambda *one: resize(one[0], None, one[1], method, False))
 
 
 _ROOMS: Final = (missing_ops, arithmetic, functions, special, ordered, tables, vision, recurrent, experts)
@@ -333,15 +258,3 @@ _WITHOUT_VALUES: Final = ("_assert", "sym_constrain", "dropout", "native_dropout
 
 def _called(node: Any) -> str:
     return f"node {node.name} ({node.target})"
-
-
-def _of_type(builder: relax.BlockBuilder, value: Any, dtype: str) -> Any:
-    if not isinstance(value, relax.Expr):
-        return relax.const(value, dtype)
-    if not _is_tensor(value):
-        return value if dtype == str(value.ty) else _of_type(builder, of_size(builder, value), dtype)
-    return as_dtype(builder, value, dtype)
-
-
-def _is_tensor(value: Any) -> bool:
-    return isinstance(value, relax.Expr) and isinstance(value.ty, relax.TensorType)

@@ -12,12 +12,12 @@ from tvm import relax, tirx
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.readers.layers.resampling import Filter, in_steps, resampled
-from eqsat_layout.readers.layers.resizing import cropped, extended
+from eqsat_layout.readers.layers.resizing import cropped, with_ends_repeated
 
 
 def by_scale(builder: relax.BlockBuilder, data: Any, scale: Any, resize: Any) -> Any:
     scales = [scale] * (len(data.ty.shape) - 2) if isinstance(scale, int | float) else list(scale)
-    data, ends = extended(builder, data, [1, 1, *scales])
+    data, ends = with_ends_repeated(builder, data, [1, 1, *scales])
     made = resize(data, scales)
     return builder.emit(cropped(builder, made, ends)) if ends else made
 

@@ -14,7 +14,7 @@ from tvm import relax, tirx
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.readers.layers.dtypes import as_dtype
 from eqsat_layout.readers.layers.extremes import extreme
-from eqsat_layout.readers.torch.missing_ops import of_size
+from eqsat_layout.readers.torch.numbers import of_size
 from eqsat_layout.readers.torch.types import dtype_name
 
 _SUM, _MEAN, _MAX = range(3)

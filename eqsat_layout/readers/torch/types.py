@@ -7,7 +7,7 @@ made is of another type or shape than torch says.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tvm import ir, relax, tirx
@@ -20,7 +20,7 @@ def dtype_name(dtype: Any) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def common_type(node: Any) -> str | None:
+def promoted_type(node: Any) -> str | None:
     """The dtype in which a node with two operands computes, by torch's promotion; ``None`` for one over sizes."""
     torch = importlib.import_module("torch")
     value = node.meta.get("val")
@@ -41,11 +41,11 @@ def _example(torch: Any, size: Any) -> int | float:
     return 1.0 if isinstance(size, torch.SymFloat) else 1
 
 
-def check_types(made: Any, value: Any) -> None:
+def check_made_type(made: Any, value: Any) -> None:
     """``made`` in Relax of a node that gives ``value`` in torch."""
     if isinstance(value, list | tuple):
         for one, part in zip(_parts(made), value, strict=False):  # of results that nobody uses TVM makes none
-            check_types(one, part)
+            check_made_type(one, part)
         return
     shape, ty = getattr(value, "shape", None), made if isinstance(made, ir.Type) else getattr(made, "ty", None)
     if shape is None or not isinstance(ty, relax.TensorType):
@@ -62,3 +62,6 @@ def _parts(made: Any) -> Sequence[Any]:
     if isinstance(made, list | tuple):
         return made
     return list(made.fields if isinstance(made, relax.Tuple) else getattr(made.ty, "fields", ()))
+
+
+Maker = Callable[..., Any]

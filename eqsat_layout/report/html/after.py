@@ -16,8 +16,8 @@ from eqsat_layout.report.html.picture import (
     Picture,
     PictureNode,
     PictureWay,
+    buffer_bytes,
     shape_text,
-    size_of,
     transform_node,
 )
 from eqsat_layout.report.layout_names import LayoutNames
@@ -74,7 +74,7 @@ class _After:
             if isinstance(step, Given):
                 node = self._graph.nodes[step.node]
                 number = self._drawing.given("parameter", node.label, node.type, step.node)
-                self._define(step.store, number, size_of(node.type))
+                self._define(step.store, number, buffer_bytes(node.type))
             elif isinstance(step, Run):
                 self._run(step)
             elif isinstance(step, ResultPart | Inside) or step.is_free:
@@ -111,7 +111,7 @@ class _After:
         for operand in step.operands:
             if isinstance(operand, int):
                 self._drawing.edge(self._made.get(operand), number, self._sizes.get(operand, 0))
-        self._define(step.store, number, size_of(result, fmt))
+        self._define(step.store, number, buffer_bytes(result, fmt))
 
     def _copy(self, step: Convert) -> None:
         cost = self._facts.costs.get(step.store, 0.0)
@@ -120,7 +120,7 @@ class _After:
         reason = self._facts.reasons.get(step.store, StepReason(box.why))
         box = replace(box, kernel=self._facts.kernels.get(step.store, -1), why=reason.why)
         number = self._drawing.copy(self._made.get(step.source), step.type, *formats, box)
-        self._define(step.store, number, size_of(step.type, step.after))
+        self._define(step.store, number, buffer_bytes(step.type, step.after))
 
     def _same(self, store: int, source: Operand) -> None:
         if isinstance(source, int) and source in self._made:

@@ -13,7 +13,7 @@ from eqsat_layout.cost.model import CostModel
 from eqsat_layout.extract.baseline import run_cost
 from eqsat_layout.graph.graph import Graph, Node, Signature, TensorType
 from eqsat_layout.maps import Format
-from eqsat_layout.report.html.picture import Drawing, Picture, PictureNode, shape_text, size_of, transform_node
+from eqsat_layout.report.html.picture import Drawing, Picture, PictureNode, buffer_bytes, shape_text, transform_node
 from eqsat_layout.report.layout_names import LayoutNames
 
 
@@ -36,7 +36,7 @@ class _Before:
         self._graph, self._signatures, self._costs, self._fusion = graph, signatures, costs, fusion
         self._drawing, self._names = drawing, drawing.names
         self._made: dict[int, int] = {}
-        self._kernels = kernels_of(graph, signatures, fusion)
+        self._kernels = last_ops_of_kernels(graph, signatures, fusion)
 
     def drawn(self) -> Picture:
         graph = self._graph
@@ -70,7 +70,7 @@ class _Before:
             layout=self._names(formats[count] if len(formats) > count else None),
             shape=shape_text(result),
             cost=cost,
-            constants=tuple(size_of(self._graph.nodes[n].type) for n in node.inputs if self._is_const(n)),
+            constants=tuple(buffer_bytes(self._graph.nodes[n].type) for n in node.inputs if self._is_const(n)),
             binding=i,
             kernel=self._kernels.get(i, -1),
             operands=self._names.operands(signature, formats[:count]),
@@ -83,7 +83,7 @@ class _Before:
             source = self._made.get(n)
             if ty is not None and fmt is not None and own is not None and fmt != own:
                 source = self._copy(source, n, ty, own, fmt)
-            sources.append((source, size_of(ty)))
+            sources.append((source, buffer_bytes(ty)))
         number = self._drawing.node(box)
         for source, size in sources:
             self._drawing.edge(source, number, size)
@@ -101,7 +101,7 @@ class _Before:
         return self._graph.nodes[node].kind == "const"
 
 
-def kernels_of(graph: Graph, signatures: Mapping[str, Signature], fusion: Fusion) -> dict[int, int]:
+def last_ops_of_kernels(graph: Graph, signatures: Mapping[str, Signature], fusion: Fusion) -> dict[int, int]:
     """Each op with the last op of its kernel; what does transforms of its own is one by itself."""
     moved = {i for i, n in enumerate(graph.nodes) if n.kind == "op" and signatures[n.signature].is_moved}
     users = {source: user for source, user in fusion.edges if source not in moved and user not in moved}

@@ -92,12 +92,12 @@ class Drawing:
     def results(self, results: Sequence[tuple[int | None, str, TensorType | None]]) -> None:
         """What the outside gets: the nodes that make it, names, types."""
         for source, name, ty in results:
-            self.edge(source, self.given("result", name, ty), size_of(ty))
+            self.edge(source, self.given("result", name, ty), buffer_bytes(ty))
 
     def copy(self, source: int | None, ty: TensorType, before: Format, after: Format, node: PictureNode) -> int:
         """A layout transform that ``node`` says the rest of."""
         number = self.node(node)
-        self.edge(source, number, size_of(ty, before))
+        self.edge(source, number, buffer_bytes(ty, before))
         return number
 
     def done(self) -> Picture:
@@ -128,7 +128,7 @@ def shape_text(ty: TensorType | None) -> str:
     return "" if ty is None else "x".join(map(str, ty.shape)) + f" {ty.dtype}"
 
 
-def size_of(ty: TensorType | None, fmt: Format | None = None) -> int:
+def buffer_bytes(ty: TensorType | None, fmt: Format | None = None) -> int:
     """Bytes of a buffer."""
     if ty is None:
         return 0

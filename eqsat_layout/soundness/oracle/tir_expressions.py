@@ -26,7 +26,7 @@ from eqsat_layout.soundness.oracle.tir_values import (
     lifted,
     meet,
     scalar,
-    unequal,
+    unequal_in_worlds,
 )
 from eqsat_layout.tir.arithmetic import BINARY, are_floats
 
@@ -72,15 +72,15 @@ class Expressions:
                 raise self.function.fail(f"nothing is bound to {expr.name}")
             return code
         if kind in (tirx.IntImm, tirx.FloatImm):
-            return Code.constant(scalar(expr.value, dtype_of(expr)))
+            return Code.constant(scalar(expr.value, scalar_dtype(expr)))
         if kind is tvm.ir.expr.TensorLoad:
             indices = [self.compile(index, lanes) for index in expr.indices]
             return self.function.place(expr.source, self.axes, indices, lanes).load()
         if kind in BINARY:
             first, second = self.compile(expr.a, lanes), self.compile(expr.b, lanes)
             device = self.function.device_world
-            if kind is tirx.NE and device is not None and are_floats(dtype_of(expr.a)):
-                return unequal(BINARY[kind], first, second, device, self.axes)
+            if kind is tirx.NE and device is not None and are_floats(scalar_dtype(expr.a)):
+                return unequal_in_worlds(BINARY[kind], first, second, device, self.axes)
             return lifted(BINARY[kind], (first, second))
         if kind is tvm.ir.expr.Call:
             return self._call(expr, lanes)
@@ -93,7 +93,7 @@ class Expressions:
         if kind in _UNARY:
             return lifted(_UNARY[kind], (self.compile(expr.a, lanes),))
         if kind is tirx.Cast:
-            dtype = dtype_of(expr)
+            dtype = scalar_dtype(expr)
             return lifted(lambda x: x.astype(dtype), (self.compile(expr.value, lanes),))
         if kind is tirx.Select:
             return self._choice(expr.condition, expr.true_value, expr.false_value, lanes)
@@ -127,7 +127,7 @@ class Expressions:
         if short == "if_then_else":
             condition, yes, no = call.args
             return self._choice(condition, yes, no, lanes)
-        dtype = dtype_of(call)
+        dtype = scalar_dtype(call)
         if short == "reinterpret":
             return lifted(lambda x: np.ascontiguousarray(x).view(dtype), (self.compile(call.args[0], lanes),))
         function = CALLS.get(short)
@@ -143,7 +143,7 @@ class Expressions:
 _UNARY: Mapping[Any, Any] = {tirx.Not: np.logical_not, tirx.BitwiseNot: np.bitwise_not}
 
 
-def dtype_of(expr: Any) -> str:
+def scalar_dtype(expr: Any) -> str:
     """The dtype of a scalar expression; raises for vectors and pointers."""
     dtype = str(expr.ty.dtype) if type(expr.ty) is tvm.ir.PrimType else "handle"
     try:

@@ -17,9 +17,9 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from eqsat_layout.soundness.oracle.tir_expressions import EnclosingFunction, Expressions, dtype_of
+from eqsat_layout.soundness.oracle.tir_expressions import EnclosingFunction, Expressions, scalar_dtype
 from eqsat_layout.soundness.oracle.tir_nests import compile_nest
-from eqsat_layout.soundness.oracle.tir_statements import Slots, Statements, sequence
+from eqsat_layout.soundness.oracle.tir_statements import Slots, Statements, in_sequence
 from eqsat_layout.soundness.oracle.tir_values import Code, Frame, InterpreterError, Masked, Step, scalar
 
 __all__ = ["Interpreter", "InterpreterError", "Masked", "run_prim_func"]
@@ -87,7 +87,7 @@ class Interpreter:
         function = EnclosingFunction(self.name, {}, [], self._device_world)
         numbers = dict(zip(self._symbols, sizes, strict=True))
         scope = {
-            var: Code.constant(scalar(numbers[name], dtype_of(var)))
+            var: Code.constant(scalar(numbers[name], scalar_dtype(var)))
             for name, variables in self._symbols.items()
             for var in variables
         }
@@ -95,7 +95,7 @@ class Interpreter:
         statements = Statements(Expressions(function, 0, scope), slots, compile_nest)
         shapes = [statements.declare(param) for param in self._tensors]
         dtypes = [str(param.ty.dtype) for param in self._tensors]
-        step = sequence([statements.compile(self._func.body)])
+        step = in_sequence([statements.compile(self._func.body)])
         written = _written(self._func)
         return _Plan(
             self.name,

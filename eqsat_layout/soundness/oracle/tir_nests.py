@@ -18,9 +18,9 @@ import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 
-from eqsat_layout.soundness.oracle.tir_expressions import Expressions, dtype_of
+from eqsat_layout.soundness.oracle.tir_expressions import Expressions, scalar_dtype
 from eqsat_layout.soundness.oracle.tir_places import is_one_to_one
-from eqsat_layout.soundness.oracle.tir_statements import Statements, sequence
+from eqsat_layout.soundness.oracle.tir_statements import Statements, in_sequence
 from eqsat_layout.soundness.oracle.tir_values import Array, Code, Frame, InterpreterError, Mask, Pair, Step
 
 AT_ONCE = 1 << 18
@@ -63,7 +63,9 @@ class _Loop:
     def along(self, axis: int, axes: int) -> Code:
         shape = [1] * (1 + axes)
         shape[1 + axis] = -1
-        return Code.constant(np.arange(self.start, self.start + self.extent, dtype=dtype_of(self.var)).reshape(shape))
+        return Code.constant(
+            np.arange(self.start, self.start + self.extent, dtype=scalar_dtype(self.var)).reshape(shape)
+        )
 
 
 @dataclass(frozen=True)
@@ -134,11 +136,13 @@ class _Nest:
         body = straight.compile(self.body)
         init = None if self.init is None else Statements(spatial, slots, None, grid, lanes).compile(self.init)
         if not math.prod(grid):
-            return sequence([])
+            return in_sequence([])
         if not self.reduced:
-            return _over_grid(sequence([body] if init is None else [init, body]), axes)
+            return _over_grid(in_sequence([body] if init is None else [init, body]), axes)
         order = _Order(
-            tuple(zip(places, (loop.values() for loop in outer), (dtype_of(loop.var) for loop in outer), strict=True)),
+            tuple(
+                zip(places, (loop.values() for loop in outer), (scalar_dtype(loop.var) for loop in outer), strict=True)
+            ),
             tuple(loop.extent for loop in inner),
             axes,
             tuple(reads.hoists) if isinstance(reads, _Ahead) else (),

@@ -15,7 +15,7 @@ import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 
-from eqsat_layout.soundness.oracle.tir_expressions import EnclosingFunction, Expressions, dtype_of
+from eqsat_layout.soundness.oracle.tir_expressions import EnclosingFunction, Expressions, scalar_dtype
 from eqsat_layout.soundness.oracle.tir_sorts import run_sort, sort_call
 from eqsat_layout.soundness.oracle.tir_values import Array, Code, Frame, InterpreterError, Mask, Step, meet, scalar
 
@@ -66,7 +66,7 @@ class Statements:
         """The step of ``statement``; raises :class:`InterpreterError` for what there are no words for."""
         kind = type(statement)
         if kind is tirx.SeqStmt:
-            return sequence([self.compile(part) for part in statement.seq])
+            return in_sequence([self.compile(part) for part in statement.seq])
         if kind is tirx.BufferStore:
             return self._store(statement)
         if kind is tirx.Bind:
@@ -74,7 +74,7 @@ class Statements:
         if kind is tirx.IfThenElse:
             return self._branch(statement)
         if kind is tirx.Evaluate and type(statement.value) is tirx.IntImm:
-            return sequence([])
+            return in_sequence([])
         sort = sort_call(statement)
         if sort is not None:
             name, buffers, settings = sort
@@ -109,7 +109,7 @@ class Statements:
         """Gives ``var`` a value."""
         if code.known is not None:
             self.expressions.scope[var] = code
-            return sequence([])
+            return in_sequence([])
         slot, self.expressions.scope[var] = self.slots.reader(code.turns)
         run = code.run
 
@@ -133,7 +133,7 @@ class Statements:
         """Gives a buffer its number; returns its shape. Raises for strides, offsets, unknown and negative extents."""
         info = buffer.ty
         if type(info.elem_offset) is tvm.ir.Var:  # whatever it is, arrays start at 0 here
-            self.expressions.scope[info.elem_offset] = Code.constant(scalar(0, dtype_of(info.elem_offset)))
+            self.expressions.scope[info.elem_offset] = Code.constant(scalar(0, scalar_dtype(info.elem_offset)))
         if len(info.strides) or _is_spread(info) or self.number(info.elem_offset) != 0:
             raise self.function.fail(f"no words for the strides or offset of {buffer.name}")
         shape = []
@@ -202,14 +202,14 @@ class Statements:
 
         predicate = self.expressions.compile(realize.predicate)
         if predicate.known is not None and predicate.known.all():
-            return sequence([*steps, work])
+            return in_sequence([*steps, work])
 
         def guarded(frame: Frame, taken: Mask | None) -> None:
             lanes = meet(taken, self._decision(predicate, frame, taken))
             if lanes is not None and lanes.any():
                 work(frame, lanes)
 
-        return sequence([*steps, guarded])
+        return in_sequence([*steps, guarded])
 
     def _loop(self, loop: Any) -> Step:
         """One iteration after the other."""
@@ -218,7 +218,7 @@ class Statements:
         if stride is None or stride < 1:
             raise self.function.fail(f"no words for the step of {loop.loop_var.name}")
         slot, self.expressions.scope[loop.loop_var] = self.slots.turn()
-        dtype = dtype_of(loop.loop_var)
+        dtype = scalar_dtype(loop.loop_var)
         body = self.compile(loop.body)
         decided = start.known is None or extent.known is None
         weight = 1 + _count(loop.body, tvm.ir.TensorLoad) // _LIGHT
@@ -277,7 +277,7 @@ def _counted(step: Step, evaluated: Any) -> Step:
     return run
 
 
-def sequence(steps: list[Step]) -> Step:
+def in_sequence(steps: list[Step]) -> Step:
     """One step after the other."""
     if len(steps) == 1:
         return steps[0]

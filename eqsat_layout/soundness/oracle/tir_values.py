@@ -133,7 +133,7 @@ def lifted(function: Callable[..., Array], codes: Sequence[Code]) -> Code:
     return Code(run, None, unsafe, turns)
 
 
-def unequal(function: Callable[..., Array], first: Code, second: Code, device_world: int, axes: int) -> Code:
+def unequal_in_worlds(function: Callable[..., Array], first: Code, second: Code, device_world: int, axes: int) -> Code:
     """``function`` says which floats differ where NaN differs from nothing, as in TVM's code for LLVM; in one world it
     differs from everything, as on devices."""
     left, right = first.run, second.run

@@ -24,11 +24,12 @@ from tvm import relax, tirx
 from eqsat_layout.graph.legalize import legalize
 from eqsat_layout.graph.public_names import is_public
 from eqsat_layout.graph.renaming import variable_like
+from eqsat_layout.notes import last_of
 from eqsat_layout.tir.structural import structural_map
 from eqsat_layout.validation.exact import exact_results
-from eqsat_layout.validation.inputs import NORMAL, SPECIAL, WHOLE, Draw, flat
+from eqsat_layout.validation.inputs import NORMAL, SPECIAL, WHOLE, Draw, arrays_in
 from eqsat_layout.validation.results import difference as exact_difference
-from eqsat_layout.validation.results import last_line, public_functions, unequal
+from eqsat_layout.validation.results import public_functions, unequal
 
 Arrays = list[npt.NDArray[Any]]
 
@@ -49,7 +50,7 @@ def interface_difference(before: Any, after: Any) -> str:
     try:
         relax.analysis.well_formed(after)
     except Exception as error:  # on purpose: what TVM says of it is the difference
-        return f"is not well formed: {last_line(error)}"
+        return f"is not well formed: {last_of(error)}"
     names = {str(gv.name_hint) for gv in after.functions}
     for global_var, function in before.functions_items():
         name = str(global_var.name_hint)
@@ -103,7 +104,7 @@ class Pair:
     def __init__(self, before: Any, after: Any):
         self._before = before
         self._modules = [legalize(before), legalize(after)]
-        self._machine = unscheduled_machine(joined(self._modules))
+        self._machine = unscheduled_machine(joined_modules(self._modules))
 
     def cases(self, seed: int, kinds: Sequence[str] = (NORMAL,)) -> Iterator[ProgramRun]:
         """Runs of all public functions on inputs of these kinds, of two sizes where there are symbols."""
@@ -114,7 +115,7 @@ class Pair:
                     try:
                         before = self.run(SIDES[0], name, inputs)
                     except Exception as error:  # on purpose: whatever TVM meets, there is nothing to compare with
-                        raise UnrunError(last_line(error)) from error
+                        raise UnrunError(last_of(error)) from error
                     after = self.run(SIDES[1], name, inputs)
                     yield ProgramRun(name, kind, inputs, before, after, self._exact(name, kind, inputs, len(before)))
 
@@ -126,7 +127,7 @@ class Pair:
 
     def run(self, side: str, name: str, inputs: Sequence[Any]) -> Arrays:
         """The results of one side."""
-        return list(flat(self._machine[f"{side}_{name}"](*inputs)))
+        return list(arrays_in(self._machine[f"{side}_{name}"](*inputs)))
 
     def is_noise(self, case: ProgramRun) -> bool:
         """Whether rounding alone makes the input module differ as much between two inputs that are almost the same."""
@@ -136,7 +137,7 @@ class Pair:
             if all(
                 _distance(expected, got) <= 4 * _distance(expected, near)
                 for expected, got, near in zip(case.before, case.after, moved, strict=True)
-                if difference(expected, got)
+                if difference_up_to_order(expected, got)
             ):
                 return True
         return False
@@ -150,7 +151,7 @@ def case_difference(
     if case.exact[number]:
         return exact_difference(expected, got, is_exact=True)
     if case.kind != SPECIAL or str(expected.dtype) not in tolerances or expected.shape != got.shape:
-        return difference(expected, got, approx=approx, tolerances=tolerances)
+        return difference_up_to_order(expected, got, approx=approx, tolerances=tolerances)
     wrong = ~is_as_special(expected, got)
     return f"differs in {int(wrong.sum())} of {wrong.size} special elements: {got[wrong][:3]}" if wrong.any() else ""
 
@@ -163,7 +164,7 @@ def is_as_special(expected: npt.NDArray[Any], got: npt.NDArray[Any]) -> npt.NDAr
     return np.asarray(same & (same_sign | ~(is_zero | np.isinf(expected))))
 
 
-def difference(
+def difference_up_to_order(
     expected: npt.NDArray[Any],
     got: npt.NDArray[Any],
     *,
@@ -211,7 +212,7 @@ def is_symbolic(function: Any) -> bool:
     return bool(relax.analysis.free_symbolic_vars(function) or relax.analysis.defined_symbolic_vars(function))
 
 
-def joined(modules: Sequence[Any]) -> Any:
+def joined_modules(modules: Sequence[Any]) -> Any:
     """One module of two, their functions named ``before_main``, ``after_main``; PrimFuncs that are the same once."""
     functions: dict[Any, Any] = {}
     kernels: dict[Any, Any] = {}
@@ -248,16 +249,16 @@ def unscheduled_machine(mod: Any) -> Any:
     """A virtual machine that runs a module as TVM builds it by itself, without optimisation."""
     executable = tvm.compile(mod, tvm.target.Target(_TARGET))
     has_kernels = any(m.kind == "llvm" for m in executable.mod.imports)
-    return relax.VirtualMachine(linked(executable) if has_kernels else executable, tvm.cpu())
+    return relax.VirtualMachine(linked_library(executable) if has_kernels else executable, tvm.cpu())
 
 
 def unscheduled_library(functions: Mapping[str, Any]) -> Any:
     """PrimFuncs, to be called by name, as :func:`unscheduled_machine` has them."""
     named = {name: func.with_attr("global_symbol", name) for name, func in functions.items()}
-    return linked(tvm.compile(tvm.IRModule(named), tvm.target.Target(_TARGET)))
+    return linked_library(tvm.compile(tvm.IRModule(named), tvm.target.Target(_TARGET)))
 
 
-def linked(executable: Any) -> Any:
+def linked_library(executable: Any) -> Any:
     """As a shared library where there is a linker: that takes a third of the time of TVM's just-in-time compiler, which
     optimises whatever the target says."""
     if shutil.which("ld") is not None:

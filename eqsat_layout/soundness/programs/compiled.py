@@ -23,7 +23,7 @@ from eqsat_layout.soundness.programs.choices import Choices
 from eqsat_layout.soundness.programs.generator import RandomProgram, make_program
 from eqsat_layout.system.own_cpu import own_cpu
 from eqsat_layout.tir.structural import nodes_of
-from eqsat_layout.validation.inputs import flat, random_inputs
+from eqsat_layout.validation.inputs import arrays_in, random_inputs
 from eqsat_layout.validation.results import public_functions, unequal
 
 _SPECIAL: Final = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-40, 1.0, -1.0)
@@ -51,7 +51,7 @@ def compiled_difference(program: RandomProgram, seed: int) -> str | None:
         for share in _SHARES:
             rng = np.random.default_rng(seed)
             inputs = [_spiced(x, rng, share) for x in random_inputs(function, _SIZE, seed)]
-            results = [list(flat(machine[name](*inputs))) for machine in (own, *stock)]
+            results = [list(arrays_in(machine[name](*inputs))) for machine in (own, *stock)]
             for number, (found, *expected) in enumerate(zip(*results, strict=True)):
                 wrong = ~np.logical_or.reduce([_is_same(found, one) for one in expected])
                 if wrong.any():

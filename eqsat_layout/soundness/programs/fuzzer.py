@@ -16,7 +16,7 @@ from typing import Any
 from eqsat_layout.soundness.programs.choices import Choices
 from eqsat_layout.soundness.programs.jobs import run_jobs
 from eqsat_layout.soundness.programs.outcomes import FAILED, ProgramReport, Progress
-from eqsat_layout.soundness.programs.trial import check, program_of
+from eqsat_layout.soundness.programs.trial import check_program, program_of
 from eqsat_layout.soundness.programs.tried import tried_for
 
 
@@ -59,7 +59,7 @@ def main(given: Sequence[str]) -> int:
     target = tried_for(given_target, exact=options.exact, guarded=options.guarded)
     failed = False
     for seed in options.seeds:
-        outcome = check(Choices.of_seed(seed), seed, target=target)
+        outcome = check_program(Choices.of_seed(seed), seed, target=target)
         failed |= outcome.kind == FAILED
         print(outcome.program or program_of(Choices.of_seed(seed), seed, target).text())
         print(f"seed {seed}: {outcome.kind} {outcome.why} {outcome.text}")

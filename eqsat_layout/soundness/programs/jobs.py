@@ -22,7 +22,7 @@ from eqsat_layout.notes import STRICT_VARIABLE
 from eqsat_layout.soundness.programs.choices import Choices
 from eqsat_layout.soundness.programs.outcomes import FAILED, ProgramFailure, ProgramOutcome, ProgramReport, Progress
 from eqsat_layout.soundness.programs.shrink import TRIES, shrunk
-from eqsat_layout.soundness.programs.trial import check, program_of
+from eqsat_layout.soundness.programs.trial import check_program, program_of
 from eqsat_layout.system.sigint import start_without_sigint
 
 STRIDE: Final = 1_000_000
@@ -248,4 +248,4 @@ def _serve(pipe: Any) -> None:
         except (EOFError, KeyboardInterrupt):
             return
         choices = Choices.of_seed(seed) if record is None else Choices.of_record(record)
-        pipe.send(check(choices, seed, rules, target=target))
+        pipe.send(check_program(choices, seed, rules, target=target))

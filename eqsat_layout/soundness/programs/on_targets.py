@@ -18,7 +18,7 @@ from eqsat_layout.soundness.programs.check import SIDES, TOLERANCES, Arrays, Pai
 from eqsat_layout.targets.cuda.host.executable import CudaProgram
 from eqsat_layout.targets.gpu.host.device_program import DeviceProgram
 from eqsat_layout.targets.protocol import Target
-from eqsat_layout.validation.inputs import NORMAL, SPECIAL, flat
+from eqsat_layout.validation.inputs import NORMAL, SPECIAL, arrays_in
 
 _FORMULAS: Final = frozenset({"relax.tanh", "relax.atanh", "relax.nn.gelu_tanh"})
 """TVM computes them for CPUs by formulas that make 0.0 of -0.0; a device's own functions keep the sign."""
@@ -57,14 +57,14 @@ def running(executable: Any, target: Target, seed: int) -> Running:
     """``executable``, which was compiled for ``target``, on a device of this machine."""
     if isinstance(executable, DeviceProgram):
         device = simulated(executable, seed) if isinstance(executable, CudaProgram) else executable.on()
-        return lambda name, inputs: list(_leaves(device(*map(plain, inputs), entry=name)))
+        return lambda name, inputs: list(_leaves(device(*map(in_numpy, inputs), entry=name)))
     machine = relax.VirtualMachine(executable, target.device)
-    return lambda name, inputs: list(flat(machine[name](*inputs)))
+    return lambda name, inputs: list(arrays_in(machine[name](*inputs)))
 
 
-def plain(value: Any) -> Any:
+def in_numpy(value: Any) -> Any:
     """An input as NumPy's arrays."""
-    return value.numpy() if hasattr(value, "numpy") else [plain(field) for field in value]
+    return value.numpy() if hasattr(value, "numpy") else [in_numpy(field) for field in value]
 
 
 def _leaves(value: Any) -> Any:

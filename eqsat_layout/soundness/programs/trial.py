@@ -18,6 +18,7 @@ import numpy as np
 import tvm_ffi
 
 from eqsat_layout.errors import EqsatError, LayoutError, TargetError
+from eqsat_layout.notes import last_of
 from eqsat_layout.planning.clock import Clock
 from eqsat_layout.planning.compile import compile as compile_program
 from eqsat_layout.planning.pipeline import optimize
@@ -30,14 +31,14 @@ from eqsat_layout.soundness.programs.check import (
     ProgramRun,
     UnrunError,
     case_difference,
-    difference,
+    difference_up_to_order,
     interface_difference,
     is_symbolic,
 )
 from eqsat_layout.soundness.programs.choices import Choices
 from eqsat_layout.soundness.programs.compiled import compiled_difference
 from eqsat_layout.soundness.programs.generator import RandomProgram, make_program
-from eqsat_layout.soundness.programs.on_targets import TargetPair, plain, running
+from eqsat_layout.soundness.programs.on_targets import TargetPair, in_numpy, running
 from eqsat_layout.soundness.programs.ops_edges import joined
 from eqsat_layout.soundness.programs.ops_quantised import quantised
 from eqsat_layout.soundness.programs.outcomes import FAILED, NOISY, REFUSED, SAME, UNCHANGED, UNRUN, ProgramOutcome
@@ -48,7 +49,7 @@ from eqsat_layout.targets.opencl.host.device import HalfPrecisionError
 from eqsat_layout.targets.protocol import Target
 from eqsat_layout.targets.registry import target as target_of
 from eqsat_layout.validation.inputs import NORMAL, SPECIAL, WHOLE, Draw
-from eqsat_layout.validation.results import last_line, public_functions
+from eqsat_layout.validation.results import public_functions
 
 OPINION_EVERY: Final = 10
 """Compared programs in one of which the reference interpreter is asked too."""
@@ -78,7 +79,7 @@ Optimizer = Callable[..., Any]
 """``optimize``, or one of its kind with a fault."""
 
 
-def check(
+def check_program(
     choices: Choices,
     seed: int,
     rules: Sequence[str | Path] = (),
@@ -224,7 +225,7 @@ def _raised_or_not_built(program: RandomProgram, stage: str, error: Exception) -
 
 
 def _not_built(error: BaseException) -> ProgramOutcome:
-    return ProgramOutcome(UNRUN, text=_without_numbers(f"TVM can't build the input: {last_line(error)[:150]}"))
+    return ProgramOutcome(UNRUN, text=_without_numbers(f"TVM can't build the input: {last_of(error)[:150]}"))
 
 
 def _optimized(mod: Any, optimizer: Optimizer, threads: int) -> list[Any]:
@@ -263,11 +264,11 @@ _OF_OPINIONS: Final = {**TOLERANCES, "bfloat16": 0.1}
 def _opinion(program: RandomProgram, case: ProgramRun) -> tuple[str, str, list[Any]]:
     """What the reference interpreter says of the input module: a word for the statistics, a sentence, its results."""
     try:
-        results = _flat(run_function(program.module, case.function, [plain(x) for x in case.inputs]))
+        results = _flat(run_function(program.module, case.function, [in_numpy(x) for x in case.inputs]))
     except NotInterpretable:
         return "can't say", "", []
     for i, (found, expected) in enumerate(zip(results, case.before, strict=True)):
-        text = difference(expected, found, approx=True, tolerances=_OF_OPINIONS)
+        text = difference_up_to_order(expected, found, approx=True, tolerances=_OF_OPINIONS)
         if text:
             return "disagrees", f"the interpreter's result {i} {text} from what TVM makes of the input", results
     return "agrees", "the interpreter agrees with what TVM makes of the input", results
@@ -282,7 +283,7 @@ def _raised(where: str, error: BaseException) -> ProgramOutcome:
     own = [f for f in traceback.extract_tb(error.__traceback__) if "eqsat_layout" in Path(f.filename).parts]
     place = f"{Path(own[-1].filename).name}:{own[-1].name}" if own else "?"
     why = f"{where} raised {type(error).__name__} in {place}"
-    return ProgramOutcome(FAILED, why, last_line(error) + "\n" + "".join(traceback.format_tb(error.__traceback__)[-4:]))
+    return ProgramOutcome(FAILED, why, last_of(error) + "\n" + "".join(traceback.format_tb(error.__traceback__)[-4:]))
 
 
 def _without_numbers(text: str) -> str:

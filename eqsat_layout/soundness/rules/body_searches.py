@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from eqsat_layout.egraph.expressions import Expr, is_variable, substitute, variables
+from eqsat_layout.egraph.expressions import Expr, is_variable, substituted, variables
 from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.soundness.rules.computed_terms import told_apart
 from eqsat_layout.soundness.rules.rule_base import RuleBase, without_meaning
@@ -49,7 +49,7 @@ class BodySearch:
 def searches(base: RuleBase, rule: Rule) -> Iterator[tuple[str, BodySearch]]:
     """What a rule looks for, in one way after the other, each with a key of its own."""
     for number, body in enumerate(_unfolded(base, rule.body, _DEPTH)[:_BODIES]):
-        yield f"{rule.key}#{number}" if number else rule.key, search_of(base, body)
+        yield f"{rule.key}#{number}" if number else rule.key, body_search_of(base, body)
 
 
 def _unfolded(base: RuleBase, body: tuple[Expr, ...], depth: int) -> list[tuple[Expr, ...]]:
@@ -72,14 +72,14 @@ def _bodies_for(base: RuleBase, rule: Rule, fact: tuple[Expr, ...], suffix: str)
         if isinstance(action, tuple) and action[0] == fact[0] and all(map(is_variable, action[1:])):
             names: dict[str, Expr] = {name: f"{name}{suffix}" for name in variables(rule.body)}
             names |= {str(own): given for own, given in zip(action[1:], fact[1:], strict=True)}
-            yield tuple(substitute(one, names) for one in rule.body)
+            yield tuple(substituted(one, names) for one in rule.body)
 
 
-def search_of(base: RuleBase, body: Sequence[Expr]) -> BodySearch:
+def body_search_of(base: RuleBase, body: Sequence[Expr]) -> BodySearch:
     """The terms that a body looks for, by the meanings of its relations, as far as these are conjunctions."""
     body = told_apart(body)
     texts = dict(_texts_in(body))
-    said = [formula for fact in body for formula in _said(base, substitute(fact, texts), "", itertools.count())]
+    said = [formula for fact in body for formula in _said(base, substituted(fact, texts), "", itertools.count())]
     named = [
         (str(f[1]), str(f[2])[1:-1]) for f in said if f[0] == "named" and str(f[2])[:1] == '"' and is_variable(f[1])
     ]
@@ -90,7 +90,7 @@ def search_of(base: RuleBase, body: Sequence[Expr]) -> BodySearch:
     ]
     whole = [(a, b) for a, b in equations if isinstance(b, tuple) and b[0] in _BUILT]
     for name, cells in lists.items():
-        whole = [(a, made) for a, b in whole if isinstance(made := substitute(b, {name: cells}), tuple)]
+        whole = [(a, made) for a, b in whole if isinstance(made := substituted(b, {name: cells}), tuple)]
     return BodySearch(
         tuple(named),
         tuple(whole),
@@ -136,13 +136,13 @@ def _said(base: RuleBase, fact: Expr, suffix: str, fresh_numbers: Iterator[int])
     meaning = base.meanings.get(str(head))
     if meaning is not None:
         values = dict(zip(meaning.columns, columns, strict=False))
-        yield from _said(base, substitute(meaning.formula, values), suffix + ".", fresh_numbers)
+        yield from _said(base, substituted(meaning.formula, values), suffix + ".", fresh_numbers)
     elif head == "and":
         for n, part in enumerate(columns):
             yield from _said(base, part, suffix + str(n), fresh_numbers)
     elif head == "some":
         fresh = {v: f"{v}{suffix}/{next(fresh_numbers)}" for v in variables(columns[0])}
-        yield from _said(base, substitute(columns[1], dict(fresh)), suffix, fresh_numbers)
+        yield from _said(base, substituted(columns[1], dict(fresh)), suffix, fresh_numbers)
     elif head == "=>" and isinstance(columns[1], tuple) and columns[1][0] == "of-type":
         term = columns[1][1]  # what an op gives wherever it is defined
         if isinstance(term, tuple) and term[0] == "Op":

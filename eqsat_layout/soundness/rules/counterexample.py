@@ -124,10 +124,10 @@ def _attributes(model: RuleModel, name: str) -> list[str]:
 
 def _tensor(array: np.ndarray[Any, Any], world: int) -> str:
     """Its type and elements, in one world."""
-    return f"{array.shape[1:]} {array.dtype} {elements(array[world])}"
+    return f"{array.shape[1:]} {array.dtype} {first_elements(array[world])}"
 
 
-def elements(array: np.ndarray[Any, Any]) -> str:
+def first_elements(array: np.ndarray[Any, Any]) -> str:
     """The first of ``array``, as a person reads them."""
     flat = array.ravel()
     text = " ".join(_digits(v) if are_floats(array.dtype) else str(v) for v in flat[:LARGEST_SHOWN])
@@ -160,7 +160,7 @@ def first_difference(*sides: np.ndarray[Any, Any]) -> Iterator[str]:
     at = next((i for i, (a, b) in pairs if not same_bits(np.asarray(a), np.asarray(b))), 0)
     if at >= LARGEST_SHOWN:
         place = ", ".join(str(int(i)) for i in np.unravel_index(at, sides[0].shape))
-        a, b = (elements(side.ravel()[at : at + 1]).strip("[]") for side in sides)
+        a, b = (first_elements(side.ravel()[at : at + 1]).strip("[]") for side in sides)
         yield f"first at [{place}]: {a} and {b}"
 
 

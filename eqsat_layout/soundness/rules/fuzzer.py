@@ -31,10 +31,10 @@ from eqsat_layout.soundness.rules.promising import Promise
 from eqsat_layout.soundness.rules.questions import Questions
 from eqsat_layout.soundness.rules.random_model import make_model, make_narrow_model
 from eqsat_layout.soundness.rules.remarks import never_false, never_held, never_true, remarks_on
-from eqsat_layout.soundness.rules.reports import Effort, FuzzReport, RuleReport, in_order, side_by_side
+from eqsat_layout.soundness.rules.reports import Effort, FuzzReport, RuleReport, in_file_order, side_by_side
 from eqsat_layout.soundness.rules.rule_base import RuleBase, claims_anything, read_rule_base
 from eqsat_layout.soundness.rules.terms import MeaninglessError
-from eqsat_layout.soundness.rules.unmatched import named_ops, other_operands, why_missing, why_never
+from eqsat_layout.soundness.rules.unmatched import named_ops, other_operands, why_missing, why_never_matched
 from eqsat_layout.soundness.rules.vocabulary import FAMILIES, make_vocabulary
 
 CHECKED = 400
@@ -168,7 +168,7 @@ class Fuzzer:
     def _so_far(self, models: int, seconds: float) -> FuzzReport:
         return replace(
             self._found,
-            rules=in_order([*self.reports, *self._refused]),
+            rules=in_file_order([*self.reports, *self._refused]),
             models=models,
             seconds=seconds,
             crashes=[crash for lexicon in self._lexicons.values() for crash in lexicon.crashes],
@@ -238,7 +238,7 @@ class Fuzzer:
         """The keys of rules that no model can have an instance of: nothing more is made for them."""
         lexicons = list(self._lexicons.values())
         waiting = [report.rule for report in self.reports if not report.matches]
-        return {rule.key for rule in waiting if why_never(rule, self._base, lexicons)}
+        return {rule.key for rule in waiting if why_never_matched(rule, self._base, lexicons)}
 
     def _check_narrow(self, lexicon: Lexicon, number: int) -> None:
         """Checks models of the rules' own terms."""
@@ -285,7 +285,7 @@ class Fuzzer:
 
     def _why_none(self, rule: Rule) -> str:
         lexicons = list(self._lexicons.values())
-        why = why_never(rule, self._base, lexicons) or why_missing(rule, lexicons)
+        why = why_never_matched(rule, self._base, lexicons) or why_missing(rule, lexicons)
         why = why or self._instances.why_none(rule.key) or other_operands(rule, lexicons)
         if why:
             return f"no instance: {why}"

@@ -20,7 +20,7 @@ from eqsat_layout.maps import IndexMap
 from eqsat_layout.soundness.rules.body_searches import BodySearch
 from eqsat_layout.soundness.rules.fitting_parts import KINDS, FittingParts, MakeView, Shape
 from eqsat_layout.soundness.rules.known_ops import IS_PART, import_together, unusable
-from eqsat_layout.soundness.rules.narrow_sums import adds_many, adds_narrowly, is_long
+from eqsat_layout.soundness.rules.narrow_sums import adds_many, adds_narrowly, has_long_axis
 from eqsat_layout.soundness.rules.promising import Promise
 from eqsat_layout.soundness.rules.schema import OpCall
 from eqsat_layout.soundness.rules.solver import Instance, Solver
@@ -141,7 +141,7 @@ class Instances:
 
     def _long(self, key: str, drawn: Sequence[Instance]) -> list[Instance]:
         """One that does, if it is found."""
-        long = [one for one in drawn if any(map(is_long, calls_in({key: [one]})))]
+        long = [one for one in drawn if any(map(has_long_axis, calls_in({key: [one]})))]
         for instance in filter(self._is_legal, long[:LOOKED_AT]):
             if self._usable(key, [instance], 1) and any(map(adds_many, calls_in({key: [instance]}))):
                 return [instance]
@@ -273,7 +273,7 @@ def _types(key: str, instance: Instance) -> tuple[Trait, ...]:
         *([(key, "floats", *(str(are_floats(ty.dtype)) for ty in types))] if types[1:] else []),
         (key, "ranks", *(str(len(ty.shape)) for ty in types)),
         (key, "units", *(str(1 in ty.shape) for ty in types)),
-        (key, "long", str(any(map(is_long, calls)))),
+        (key, "long", str(any(map(has_long_axis, calls)))),
         (key, "as results", *(str(ty.shape == getattr(c.made, "shape", None)) for c in calls for ty in c.operands)),
     )
 

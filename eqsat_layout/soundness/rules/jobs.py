@@ -15,7 +15,7 @@ from typing import Any
 
 from eqsat_layout.errors import EqsatError, RuleError
 from eqsat_layout.soundness.rules.fuzzer import Progress, fuzz_rules
-from eqsat_layout.soundness.rules.reports import Effort, FuzzReport, RuleReport, merged
+from eqsat_layout.soundness.rules.reports import Effort, FuzzReport, RuleReport, merged_reports
 from eqsat_layout.soundness.rules.rule_base import read_rule_base
 from eqsat_layout.system.sigint import start_without_sigint
 
@@ -103,7 +103,7 @@ def _collect(workers: Sequence[Any], events: Any, seed: int, progress: Progress)
 
 def _merged(reports: Sequence[FuzzReport], seed: int) -> FuzzReport:
     rules = [_merged_rule(of_one) for of_one in zip(*(report.rules for report in reports), strict=True)]
-    return replace(merged(reports, rules, max(report.seconds for report in reports)), seed=seed)
+    return replace(merged_reports(reports, rules, max(report.seconds for report in reports)), seed=seed)
 
 
 def _merged_rule(reports: Sequence[RuleReport]) -> RuleReport:

@@ -24,7 +24,7 @@ from eqsat_layout.graph.templates import settings_of
 from eqsat_layout.soundness.oracle.tir_interpreter import Interpreter
 from eqsat_layout.soundness.oracle.tir_values import Masked
 from eqsat_layout.soundness.rules.bits import DEVICE_WORLD
-from eqsat_layout.soundness.rules.runners import LegalisedOp, RunnableOp, build_call, sorts
+from eqsat_layout.soundness.rules.runners import LegalisedOp, RunnableOp, build_call, is_sort
 from eqsat_layout.soundness.rules.schema import LARGEST, LONG, OpCall
 from eqsat_layout.tir.structural import nodes_of
 
@@ -55,7 +55,7 @@ def stays_inside(call: OpCall) -> bool:
 
 
 @lru_cache(4096)
-def part_of(call: OpCall) -> Part | None:
+def layout_part_of(call: OpCall) -> Part | None:
     """The view, pad or crop that a call is; None if it is none, or several."""
     parts = [part for signature in import_module(call.module()).signatures.values() for part in signature.parts]
     return parts[0] if len(parts) == 1 else None
@@ -200,7 +200,7 @@ def _run(call: OpCall, signatures: Sequence[Signature], result: str | None, *, i
         if signature.parts or None in (*signature.operands, *signature.results):
             continue
         runners: dict[str, RunnableOp] = {}
-        why = run_once(signature, call if is_wanted and signature.key == result else None, runners)
+        why = why_not_run(signature, call if is_wanted and signature.key == result else None, runners)
         if why:
             refused[signature.name] = why
         else:
@@ -216,7 +216,7 @@ def _identity(call: OpCall, signature: Signature) -> Hashable:
     return signature.name, settings_of(written), signature.operands, signature.results
 
 
-def run_once(signature: Signature, call: OpCall | None, interpreters: dict[str, RunnableOp]) -> str:
+def why_not_run(signature: Signature, call: OpCall | None, interpreters: dict[str, RunnableOp]) -> str:
     """Why the op can't be run; empty if it can, and then its interpreter is kept."""
     operands = zeros_of(signature)
     types = [(tuple(map(int, ty.shape)), ty.dtype) for ty in signature.results if ty is not None]
@@ -240,7 +240,7 @@ def run_once(signature: Signature, call: OpCall | None, interpreters: dict[str, 
     return why
 
 
-def kernels_of(signature: Signature, runner: RunnableOp) -> list[tirx.PrimFunc]:
+def primfuncs_of(signature: Signature, runner: RunnableOp) -> list[tirx.PrimFunc]:
     """The TIR that an op is, or is legalised to."""
     funcs = runner.mod.functions.values() if isinstance(runner, LegalisedOp) else [signature.func]
     return [func for func in funcs if isinstance(func, tirx.PrimFunc)]
@@ -248,7 +248,7 @@ def kernels_of(signature: Signature, runner: RunnableOp) -> list[tirx.PrimFunc]:
 
 def _most_elements(signature: Signature, runner: RunnableOp) -> int:
     """Of the largest buffer that its TIR writes to, as far as sizes are known."""
-    stores = (s for kernel in kernels_of(signature, runner) for s in nodes_of(kernel.body, tirx.BufferStore))
+    stores = (s for kernel in primfuncs_of(signature, runner) for s in nodes_of(kernel.body, tirx.BufferStore))
     shapes = [[int(e) for e in store.buffer.shape if isinstance(e, tirx.IntImm)] for store in stores]
     return max(map(math.prod, shapes), default=0)
 
@@ -289,5 +289,5 @@ def _runners(signature: Signature, call: OpCall | None) -> Iterator[Callable[[],
         yield partial(_interpreter_of, tvm_ffi.StructuralKey(signature.func.without_attr("global_symbol")))
     if signature.func is None and call is not None:
         yield partial(LegalisedOp.of, call)
-    if call is not None and len(call.operands) == 1 and (signature.func is None or sorts(signature.func)):
+    if call is not None and len(call.operands) == 1 and (signature.func is None or is_sort(signature.func)):
         yield partial(build_call, call)

@@ -151,7 +151,7 @@ def _elements(lexicon: Lexicon, constant: Constant) -> Array:
     return np.array(array)
 
 
-def add_graphs(lexicon: Lexicon, rng: random.Random) -> None:
+def add_graphs_to_lexicon(lexicon: Lexicon, rng: random.Random) -> None:
     """Graphs that replace an op: one view after another for their composition, and some ops for themselves."""
     composed = list(lexicon.rows.get("compose", ()))
     for n, (outer, inner, both) in enumerate(rng.sample(composed, min(3, len(composed)))):

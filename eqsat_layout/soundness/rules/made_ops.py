@@ -20,7 +20,7 @@ from eqsat_layout.graph.op_calls import attributes_of, defaults_of
 from eqsat_layout.graph.part_calls import part_calls
 from eqsat_layout.graph.templates import Template
 from eqsat_layout.soundness.rules.bits import WORLDS
-from eqsat_layout.soundness.rules.known_ops import run_once
+from eqsat_layout.soundness.rules.known_ops import why_not_run
 from eqsat_layout.soundness.rules.runners import RunnableOp
 from eqsat_layout.soundness.rules.schema import OpCall
 from eqsat_layout.soundness.rules.values import IllTypedError, NotMadeError, Values
@@ -124,7 +124,7 @@ class MadeOps:
         made = {k: self._answers.signatures.get(k) for what, *rest in terms.values() if what == "op" for k in rest[:1]}
         for key, signature in made.items():
             if signature is not None and key not in self._interpreters:
-                why = run_once(signature, _call_of(signature), self._interpreters)
+                why = why_not_run(signature, _call_of(signature), self._interpreters)
                 if why:
                     return f"{signature.name} can't be evaluated: {why}"
         return graph, terms

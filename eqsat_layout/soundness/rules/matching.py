@@ -11,33 +11,27 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from eqsat_layout.egraph.engine import Engine, Tables
-from eqsat_layout.egraph.expressions import Expr, show, substitute, variables
+from eqsat_layout.egraph.engine import Engine
+from eqsat_layout.egraph.expressions import Expr, show, substituted, variables
 from eqsat_layout.egraph.limits import Budget, Limits, rehearsed
 from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.egraph.rules import rules_dir
 from eqsat_layout.errors import RuleError
+from eqsat_layout.soundness.rules.merged_classes import SORTS, MergedClasses
 from eqsat_layout.soundness.rules.model import Row, RuleModel
 from eqsat_layout.soundness.rules.remarks import guards_of, heads
 from eqsat_layout.soundness.rules.rule_base import RuleBase
-from eqsat_layout.soundness.rules.values import IllTypedError
 
 _T = TypeVar("_T")
-SORTS = ("Tensor", "Args", "String", "i64")
 DERIVING_ROUNDS = 8
 FEW = 12
 """Tensors and lists that a body of unrelated facts is matched with."""
 TOGETHER_ROUNDS = 3
 GROWTH = 3
 """Times as many rows as a model has, at which rules run no further together: what is wrong joins ever more."""
-MOST_ROWS = 500
-MOST_TERMS = 10_000
-ENOUGH = 3
-"""False merges that are looked for in one model."""
 MOST = Limits(seconds=60.0, megabytes=200.0)
 """What somebody's rules may take to find all their matches in one small model: memory, as a rule, the same on every
 machine; and time on the processor, as there are joins that find nothing."""
@@ -158,7 +152,7 @@ class Matcher:
         """Runs all rules of the base on a model; how many e-classes were compared, and the false merges and rows."""
         with self._filled(model) as lists:
             return self._within_limits(
-                self._run_all, lambda: _Merged(model, self._base, self._engine.tables(), lists).check()
+                self._run_all, lambda: MergedClasses(model, self._base, self._engine.tables(), lists).check()
             )
 
     def _match(self) -> None:
@@ -286,73 +280,6 @@ def _thinning(rule: Rule, sorts: Mapping[str, str]) -> list[Expr]:
     return few
 
 
-class _Merged:
-    """The e-graph after all rules ran on a model: every e-class has one value, and every row is true."""
-
-    def __init__(self, model: RuleModel, base: RuleBase, tables: Tables, lists: Sequence[tuple[int, ...]]):
-        self._model, self._base, self._tables = model, base, tables
-        self._tensors: dict[Any, int] = {}
-        self._lists: dict[Any, tuple[int, ...]] = {}
-        self.wrong: list[str] = []
-        for number, handle in tables.rows("FuzzTensor"):
-            self._join(self._tensors, handle, number, f"tensor {number}")
-        for number, handle in tables.rows("FuzzArgs"):
-            self._join(self._lists, handle, lists[number], f"list {number}")
-
-    def check(self) -> tuple[int, list[str]]:
-        """How many e-classes have a value, and what is wrong."""
-        self._evaluate()
-        rows = 0
-        for relation, columns in self._base.relations.items():
-            meaning = self._base.meanings.get(relation)
-            if meaning is None or not set(columns) <= set(SORTS) or relation.startswith("row-"):
-                continue
-            if not {"Tensor", "Args"} & set(columns) or "some" in show(meaning.formula):
-                continue  # what the host says of names, and what takes long to look for
-            for row in self._tables.rows(relation)[:MOST_ROWS]:
-                cells = [self._cell(cell, sort) for cell, sort in zip(row, columns, strict=True)]
-                rows += 1
-                if None not in cells and not self._model.evaluator.means(relation, cells):
-                    self.wrong.append(f"({relation} {' '.join(map(str, cells))}) is not true")
-        return len(self._tensors) + rows, self.wrong
-
-    def _evaluate(self) -> None:
-        """Values of the terms that rules made, from their operands up; a term that has two is a false merge."""
-        values = self._model.values
-        size = -1
-        while size < len(self._tensors) + len(self._lists):
-            size = len(self._tensors) + len(self._lists)
-            for x, rest, handle in self._tables.rows("Arg"):
-                if x in self._tensors and rest in self._lists:
-                    self._join(self._lists, handle, (self._tensors[x], *self._lists[rest]), "an operand list")
-            for key, operands, handle in self._tables.rows("Op")[:MOST_TERMS]:
-                if len(self.wrong) >= ENOUGH:
-                    return
-                if operands in self._lists:
-                    self._term(handle, partial(values.op, key, self._lists[operands]), key)
-            for index, y, handle in self._tables.rows("Get"):
-                if y in self._tensors:
-                    self._term(handle, partial(values.get, index, self._tensors[y]), f"Get {index}")
-            for name, handle in self._tables.rows("Const"):
-                self._term(handle, partial(values.constant, name), f"Const {name}")
-
-    def _term(self, handle: Any, value: Callable[[], int], what: str) -> None:
-        try:
-            self._join(self._tensors, handle, value(), what)
-        except IllTypedError as error:
-            self.wrong.append(f"{what}: {error}")
-
-    def _join(self, known: dict[Any, Any], handle: Any, value: Any, what: str) -> None:
-        old = known.setdefault(handle, value)
-        if old != value and not self._model.values.equal(old, value):
-            made_by = self._model.values.made_by
-            shown = (old, value) if isinstance(value, tuple) else (made_by.get(old), made_by.get(value))
-            self.wrong.append(f"{what}: one e-class holds {shown[0]} and {shown[1]}, which differ")
-
-    def _cell(self, cell: Any, sort: str) -> Any:
-        return self._tensors.get(cell) if sort == "Tensor" else self._lists.get(cell) if sort == "Args" else cell
-
-
 def _with_ruleset(rule: Rule, ruleset: str) -> str:
     body, actions = _shown(rule.body), _shown(rule.actions)
     return f'(rule ({body}) ({actions}) :ruleset {ruleset} :name "{ruleset}/{rule.name}/{rule.line}")'
@@ -362,4 +289,4 @@ def _shown(forms: Iterable[Expr]) -> str:
     """The forms as text, with names for variables that no file has for a relation: egglog would not take them."""
     known = tuple(forms)
     names = {name: f"fuzz.{name}" for form in known for name in variables(form)}
-    return " ".join(show(substitute(form, dict(names))) for form in known)
+    return " ".join(show(substituted(form, dict(names))) for form in known)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from eqsat_layout.egraph.expressions import Expr, literal_sort, parse, show, substitute, variables
+from eqsat_layout.egraph.expressions import Expr, literal_sort, parse, show, substituted, variables
 from eqsat_layout.errors import RuleError
 from eqsat_layout.soundness.rules.rule_base import Meaning, RuleBase
 
@@ -78,7 +78,7 @@ def expanded(form: tuple[Expr, ...]) -> tuple[Expr, ...]:
         return form
     if len(form) != 3:
         raise RuleError(f"{show(form)}: 'at' takes an op and its operand")
-    found = substitute(_AT, {"k": form[1], "x": form[2]})
+    found = substituted(_AT, {"k": form[1], "x": form[2]})
     assert isinstance(found, tuple)
     return found
 
@@ -150,7 +150,7 @@ def _kinds_in(body: tuple[Expr, ...], base: RuleBase) -> dict[str, set[str]]:
         head, *parts = expanded(expr)
         meaning = base.meanings.get(str(head))
         if meaning is not None:
-            visit(substitute(meaning.formula, dict(zip(meaning.columns, parts, strict=False))))
+            visit(substituted(meaning.formula, dict(zip(meaning.columns, parts, strict=False))))
             return
         for part, kind in zip(parts, _KINDS.get(str(head), ()), strict=False):
             note(part, kind)

@@ -13,7 +13,7 @@ import tvm
 from tvm import tirx
 
 from eqsat_layout.graph.graph import Signature
-from eqsat_layout.soundness.rules.known_ops import imports, kernels_of, zeros_of
+from eqsat_layout.soundness.rules.known_ops import imports, primfuncs_of, zeros_of
 from eqsat_layout.soundness.rules.runners import RunnableOp
 from eqsat_layout.soundness.rules.schema import LARGEST, OpCall
 from eqsat_layout.tir.structural import nodes_of
@@ -21,7 +21,7 @@ from eqsat_layout.tir.structural import nodes_of
 _NARROW = ("float16", "bfloat16")
 
 
-def is_long(call: OpCall) -> bool:
+def has_long_axis(call: OpCall) -> bool:
     """Whether an operand has a long axis."""
     return any(int(extent) > LARGEST for ty in call.operands for extent in ty.shape)
 
@@ -29,14 +29,14 @@ def is_long(call: OpCall) -> bool:
 @lru_cache(1024)
 def adds_narrowly(call: OpCall) -> bool:
     """Whether it adds to narrow floats that it has stored before: a sum, or a running one."""
-    return any(_adds(kernel) for signature, runner in _ops(call) for kernel in kernels_of(signature, runner))
+    return any(_adds(kernel) for signature, runner in _ops(call) for kernel in primfuncs_of(signature, runner))
 
 
 @lru_cache(1024)
 def adds_many(call: OpCall) -> bool:
     """The same of one that goes step by step along a long axis."""
     longest = max((int(extent) for ty in call.operands for extent in ty.shape), default=0)
-    return is_long(call) and adds_narrowly(call) and any(_work(*op) >= longest for op in _ops(call))
+    return has_long_axis(call) and adds_narrowly(call) and any(_work(*op) >= longest for op in _ops(call))
 
 
 def _ops(call: OpCall) -> Sequence[tuple[Signature, RunnableOp]]:

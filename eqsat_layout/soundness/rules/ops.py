@@ -265,7 +265,7 @@ def _of_next_rank(call: OpCall, step: int, rng: random.Random) -> OpCall | None:
 
 
 @cache
-def why_never(name: str) -> str:
+def why_never_run(name: str) -> str:
     """Why no call of an op is found that can be run: what the furthest of many was refused for."""
     if parameters(name) is None:
         return "no such op, or it does not take tensors only"

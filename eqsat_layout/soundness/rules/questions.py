@@ -15,7 +15,7 @@ from eqsat_layout.egraph.expressions import Expr, variables
 from eqsat_layout.egraph.op_answers import OpAnswers
 from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.soundness.rules.host_answers import why_unchecked
-from eqsat_layout.soundness.rules.lexicon import Host, Lexicon, Row, add_graphs, add_lists, bare_lexicon
+from eqsat_layout.soundness.rules.lexicon import Host, Lexicon, Row, add_graphs_to_lexicon, add_lists, bare_lexicon
 from eqsat_layout.soundness.rules.matching import Matcher
 from eqsat_layout.soundness.rules.model import RuleModel
 from eqsat_layout.soundness.rules.needed_answers import needs_answers
@@ -71,7 +71,7 @@ class Questions:
             waiting -= set(found)
             if not found or not waiting:
                 break
-        add_graphs(lexicon, rng)
+        add_graphs_to_lexicon(lexicon, rng)
         self._answered.update(lexicon.answered)
         self._answerable = lexicon.answers.questions
         return lexicon

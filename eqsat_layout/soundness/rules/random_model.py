@@ -16,7 +16,7 @@ from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.graph.borders import Border
 from eqsat_layout.maps import IndexMap
 from eqsat_layout.soundness.rules.bits import WORLDS, RandomElements, plain_arrays
-from eqsat_layout.soundness.rules.body_searches import search_of, searches
+from eqsat_layout.soundness.rules.body_searches import body_search_of, searches
 from eqsat_layout.soundness.rules.lexicon import Lexicon
 from eqsat_layout.soundness.rules.made_rows import add_made_rows, add_types, made_names
 from eqsat_layout.soundness.rules.model import RuleModel
@@ -171,7 +171,7 @@ def _named_together(model: RuleModel, rules: Iterable[Rule]) -> None:
             add_coincidences(model, [relation])
         rows = {fact[0]: model.rows(fact[0]) for fact in facts}
         for scope in scopes(facts, rows, TOGETHER_TRIES, model.rng):
-            Pattern(model, search_of(model.base, rule.body), scope, fresh=FRESH).build()
+            Pattern(model, body_search_of(model.base, rule.body), scope, fresh=FRESH).build()
 
 
 def _add_facts(model: RuleModel) -> None:

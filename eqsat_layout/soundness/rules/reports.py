@@ -74,18 +74,18 @@ class FuzzReport:
         return not trouble and all(r.is_sound for r in self.rules)
 
 
-def in_order(reports: Iterable[RuleReport]) -> list[RuleReport]:
+def in_file_order(reports: Iterable[RuleReport]) -> list[RuleReport]:
     """As the rules stand in their files."""
     return sorted(reports, key=lambda r: (r.rule.file, r.rule.line, r.rule.name))
 
 
 def side_by_side(reports: Sequence[FuzzReport]) -> FuzzReport:
     """The reports on some rules of a file after the other as one."""
-    rules = in_order(rule for report in reports for rule in report.rules)
-    return merged(reports, rules, sum(report.seconds for report in reports))
+    rules = in_file_order(rule for report in reports for rule in report.rules)
+    return merged_reports(reports, rules, sum(report.seconds for report in reports))
 
 
-def merged(reports: Sequence[FuzzReport], rules: list[RuleReport], seconds: float) -> FuzzReport:
+def merged_reports(reports: Sequence[FuzzReport], rules: list[RuleReport], seconds: float) -> FuzzReport:
     """What several reports say besides what they say of ``rules``, as one."""
     return replace(
         reports[0],

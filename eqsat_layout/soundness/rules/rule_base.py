@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
 
-from eqsat_layout.egraph.expressions import Expr, is_variable, literal_sort, parse, substitute, variables
+from eqsat_layout.egraph.expressions import Expr, is_variable, literal_sort, parse, substituted, variables
 from eqsat_layout.egraph.making import Builder
 from eqsat_layout.egraph.rule_forms import Rule, rules_of
 from eqsat_layout.egraph.rule_grammar import COMPUTED
@@ -171,7 +171,7 @@ def _read(command: Command, base: RuleBase) -> None:
     if rules:
         base.rules += [_with_names(_without_globals(rule, base.globals)) for rule in rules]
     elif head == "let":
-        base.globals[str(parts[0])] = substitute(parts[1], base.globals)
+        base.globals[str(parts[0])] = substituted(parts[1], base.globals)
     elif reader is not None:
         reader(parts, base)
     elif head not in ("ruleset", "sort", "check", "fail"):
@@ -182,8 +182,8 @@ def _read(command: Command, base: RuleBase) -> None:
 
 def _without_globals(rule: Rule, known: Mapping[str, Expr]) -> Rule:
     """The rule with what the names stand for."""
-    body, actions = (tuple(substitute(one, known) for one in forms) for forms in (rule.body, rule.actions))
-    subsumed = None if rule.subsumed is None else substitute(rule.subsumed, known)
+    body, actions = (tuple(substituted(one, known) for one in forms) for forms in (rule.body, rule.actions))
+    subsumed = None if rule.subsumed is None else substituted(rule.subsumed, known)
     return replace(rule, body=body, actions=actions, subsumed=subsumed) if known else rule
 
 

@@ -138,7 +138,7 @@ class LegalisedOp:
         return [Masked.of(np.broadcast_to(one, (worlds, *one.shape[1:]))) for one in results]
 
 
-def sorts(func: Any) -> bool:
+def is_sort(func: Any) -> bool:
     """Whether a PrimFunc sorts by TVM's own library, which no interpreter has words for."""
     return _SORTING.search(func.script()) is not None
 
@@ -155,13 +155,13 @@ def build_call(call: OpCall) -> BuiltOp:
             legal = legalize(relax.backend.DispatchSortScan()(mod))
         text = legal.script()
         calls = sum(text.count(word) for word in _OUTSIDE)
-        sorts = len(_SORTING.findall(text))
-        if calls > sorts:
+        sorting = len(_SORTING.findall(text))
+        if calls > sorting:
             raise InterpreterError("it has no TIR: it calls code from outside")
-        if sorts and not variable.ty.ndim:
+        if sorting and not variable.ty.ndim:
             raise InterpreterError("it has no TIR, and a number alone has no order")
         machine = LibraryCall.of(legal) or relax.VirtualMachine(tvm.compile(mod, "llvm"), tvm.cpu())
-        return BuiltOp(machine, orders=bool(sorts))
+        return BuiltOp(machine, orders=bool(sorting))
     except REFUSALS as error:
         reason = (str(error).strip() or repr(error)).splitlines()[-1]
         raise InterpreterError(f"it has no TIR, and TVM does not build it: {reason}") from error

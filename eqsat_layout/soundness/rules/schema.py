@@ -21,8 +21,9 @@ from tvm import relax
 from eqsat_layout.errors import ILL_TYPED
 from eqsat_layout.graph.graph import TensorType
 from eqsat_layout.graph.legalize import REFUSALS
-from eqsat_layout.graph.op_calls import attributes_of, documentation_of, fields_of, function_of, last_line, parameters
+from eqsat_layout.graph.op_calls import attributes_of, documentation_of, fields_of, function_of, parameters
 from eqsat_layout.graph.op_names import relax_ops
+from eqsat_layout.notes import last_of
 from eqsat_layout.soundness.rules.draws import COMPUTED, DTYPES, ArgumentDraw
 
 ATTEMPTS = 80
@@ -91,7 +92,7 @@ class OpCall:
         try:
             made = normalized(self.build(*self.variables))
         except ILL_TYPED as error:
-            return last_line(error)
+            return last_of(error)
         fields = [_small_type(ty) for ty in (made.ty.fields if isinstance(made.ty, relax.TupleType) else [made.ty])]
         known = tuple(field for field in fields if field is not None)
         if len(known) < len(fields):
@@ -114,7 +115,7 @@ class OpCall:
                 call = builder.normalize(self.build(*variables))
                 legal = legalizer(builder, call)
             except REFUSALS as error:
-                legal, why = call, last_line(error)
+                legal, why = call, last_of(error)
             builder.emit_func_output(variables[0])
         return why if legal.same_as(call) else ""
 
@@ -150,7 +151,7 @@ def all_ops() -> tuple[str, ...]:
     return tuple(name for name in sorted(relax_ops()) if parameters(name) is not None)
 
 
-def takes(name: str, count: int) -> bool:
+def takes_operands(name: str, count: int) -> bool:
     """Whether an op may have so many operands."""
     tensors = [p for p in parameters(name) or () if p.is_tensor]
     least = sum(p.is_required for p in tensors)

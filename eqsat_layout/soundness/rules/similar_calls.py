@@ -20,7 +20,16 @@ from eqsat_layout.graph.op_calls import parameters
 from eqsat_layout.soundness.rules.body_searches import is_text
 from eqsat_layout.soundness.rules.fitting_parts import Shape, Type
 from eqsat_layout.soundness.rules.ops import of_other_lengths, of_other_numbers, of_other_ranks, usual_call
-from eqsat_layout.soundness.rules.schema import KEPT, LARGEST, LARGEST_RANK, LONG, OpCall, drawn, random_type, takes
+from eqsat_layout.soundness.rules.schema import (
+    KEPT,
+    LARGEST,
+    LARGEST_RANK,
+    LONG,
+    OpCall,
+    drawn,
+    random_type,
+    takes_operands,
+)
 
 _LIKE_ANOTHER = 0.7
 """How often an op has attributes of another of its name."""
@@ -97,7 +106,7 @@ class SimilarCalls:
         if usual is not None and rng.random() < _OTHER_RANK:
             ways = (of_other_ranks, of_other_numbers, *([of_other_lengths] if of_other_lengths(text) else []))
             usual = rng.choice([usual, *rng.choice(ways)(text)])
-        if usual is not None and exact and len(usual.operands) != len(known) and takes(text, len(known)):
+        if usual is not None and exact and len(usual.operands) != len(known) and takes_operands(text, len(known)):
             usual = usual_call(text, len(known)) or usual
         if usual is not None and rng.random() < 0.5:
             usual = rng.choice(self._good.get(text) or [usual])

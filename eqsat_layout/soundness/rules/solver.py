@@ -21,8 +21,8 @@ from eqsat_layout.graph.part_calls import PartCall, part_calls
 from eqsat_layout.soundness.rules.call_search import nearer_type
 from eqsat_layout.soundness.rules.draws import COMPUTED, DTYPES
 from eqsat_layout.soundness.rules.fitting_parts import KINDS, FittingParts, MisfitError, Shape, Type, taken
-from eqsat_layout.soundness.rules.known_ops import part_of, unusable
-from eqsat_layout.soundness.rules.schema import LONG, LONGEST, OpCall, all_ops, drawn, has_attributes, takes
+from eqsat_layout.soundness.rules.known_ops import layout_part_of, unusable
+from eqsat_layout.soundness.rules.schema import LONG, LONGEST, OpCall, all_ops, drawn, has_attributes, takes_operands
 from eqsat_layout.soundness.rules.similar_calls import LONG_ONES, BodyClaims, SimilarCalls
 from eqsat_layout.soundness.rules.term_types import AppliedTerm, TermTypes
 
@@ -133,7 +133,7 @@ class Solver:
         found: dict[str, str] = {}
         for keys in self._nodes.alike:
             counts = {len(a.operands) for a in self._nodes.applied if a.key in keys}
-            options = [name for name in all_ops() if any(takes(name, count) for count in counts)]
+            options = [name for name in all_ops() if any(takes_operands(name, count) for count in counts)]
             if options and not any(key in self._nodes.named for key in keys):
                 name = min(options, key=lambda name: (self._chosen[name], self._rng.random()))
                 self._chosen[name] += 1 if has_attributes(name) else 2  # without any, most are of one element each
@@ -234,7 +234,7 @@ class Solver:
             call = self._nearer(near, operands) or self._alike.call(text, operands, result, body, exact=exact)
             if call is None:
                 continue
-            part = part_of(call) if is_part and call.made is not None else None
+            part = layout_part_of(call) if is_part and call.made is not None else None
             is_told = part is None or _is_told_as(part, text, said)
             if not is_told and not unusable(call):  # an op where sizes are not known, with what was written
                 part, is_told = None, True

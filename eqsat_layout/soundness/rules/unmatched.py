@@ -1,7 +1,7 @@
 """Why no model has an instance of a rule.
 
 In: a rule, its base, and the lexicons of the models so far. Out: the reason, empty if there is none known.
-:func:`why_never` gives those that no other model changes.
+:func:`why_never_matched` gives those that no other model changes.
 """
 
 from __future__ import annotations
@@ -11,27 +11,27 @@ from collections.abc import Iterator, Sequence
 from eqsat_layout.egraph.expressions import arguments_of, forms_of, is_variable, unquoted
 from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.graph.op_calls import parameters
-from eqsat_layout.soundness.rules.body_searches import search_of
+from eqsat_layout.soundness.rules.body_searches import body_search_of
 from eqsat_layout.soundness.rules.lexicon import Lexicon
 from eqsat_layout.soundness.rules.needed_answers import NO_NAMES
 from eqsat_layout.soundness.rules.remarks import no_such_type
 from eqsat_layout.soundness.rules.rule_base import RuleBase
-from eqsat_layout.soundness.rules.schema import takes
+from eqsat_layout.soundness.rules.schema import takes_operands
 
 _ENOUGH = 2
 """Vocabularies without a call of an op, each with searches of its own, before none is expected."""
 
 
-def why_never(rule: Rule, base: RuleBase, lexicons: Sequence[Lexicon]) -> str:
+def why_never_matched(rule: Rule, base: RuleBase, lexicons: Sequence[Lexicon]) -> str:
     """Why whatever model has no instance of a rule."""
     read = next((str(form[0]) for form in forms_of(rule.body) if form[0] in base.functions), "")
     if read:
         return f"the models hold nothing of the function {read!r}"
     for name, count in operand_counts(rule):
-        if parameters(name) is not None and not takes(name, count):
+        if parameters(name) is not None and not takes_operands(name, count):
             return other_operands(rule, lexicons) or f"{name} does not take {count} operands that are tensors"
     is_missing = len(lexicons) >= _ENOUGH and any(_has_none(name, lexicons) for name in named_ops(rule))
-    return no_such_type(search_of(base, rule.body)) or (why_missing(rule, lexicons) if is_missing else "")
+    return no_such_type(body_search_of(base, rule.body)) or (why_missing(rule, lexicons) if is_missing else "")
 
 
 def why_missing(rule: Rule, lexicons: Sequence[Lexicon]) -> str:

@@ -18,7 +18,7 @@ from eqsat_layout.maps import UNDEF, Digit, Format, IndexMap
 from eqsat_layout.soundness.rules.instances import Instances, calls_in, parts_in
 from eqsat_layout.soundness.rules.known_ops import KnownOps, known_ops
 from eqsat_layout.soundness.rules.memories import ARRAYS
-from eqsat_layout.soundness.rules.ops import Shape, named_calls, plain_calls, sampled_calls, why_never
+from eqsat_layout.soundness.rules.ops import Shape, named_calls, plain_calls, sampled_calls, why_never_run
 from eqsat_layout.soundness.rules.runners import RunnableOp
 from eqsat_layout.soundness.rules.schema import LARGEST_RANK, OpCall
 from eqsat_layout.soundness.rules.solver import Instance
@@ -82,7 +82,7 @@ def make_vocabulary(
         found = named_calls(name, shape, wide, viewed, rng)
         calls += found
         if not found:
-            missing[name] = why_never(name)
+            missing[name] = why_never_run(name)
     drawn = {} if instances is None else instances.draw([shape, wide, *viewed], parts, _view, rng)
     calls += calls_in(drawn)
     parts = tuple(dict.fromkeys([*parts, *parts_in(drawn)]))

@@ -29,14 +29,14 @@ from eqsat_layout.targets.cpu.single.families.registry import FAMILIES
 from eqsat_layout.targets.cpu.single.matrix_sums import write_out_combinations
 from eqsat_layout.targets.cpu.single.neighbouring_iterations import neighbours_in_lanes
 from eqsat_layout.targets.cpu.single.prefetch import prefetch_panels
-from eqsat_layout.targets.cpu.single.simplify import simplified
+from eqsat_layout.targets.cpu.single.simplify import simplified_schedule
 from eqsat_layout.targets.cpu.single.skipped_padding import skip_padding
 from eqsat_layout.targets.cpu.single.skipped_steps import skip_zero_steps
 from eqsat_layout.targets.cpu.single.whole_periods import in_whole_periods
 from eqsat_layout.targets.cpu.stage_schedules import NOT_SCHEDULED, StageMeans, in_rows, in_tiles, schedule_stages
 from eqsat_layout.targets.cpu.symbolic.kernel import has_symbols, kernel_in_parts
 from eqsat_layout.targets.schedules.attempts import isolated, unless_refused
-from eqsat_layout.targets.schedules.blocks_in_loops import has_blocks_inside, iterations, schedule_inside
+from eqsat_layout.targets.schedules.blocks_in_loops import has_blocks_inside, iterations_of_stages, schedule_inside
 from eqsat_layout.targets.schedules.epilogues import epilogue_of, is_in_place
 from eqsat_layout.targets.schedules.independent_results import independent_results
 from eqsat_layout.targets.schedules.index_of_extreme import split_extremes
@@ -134,7 +134,7 @@ def _scheduled_own(func: Any, means: StageMeans) -> Any:
 
 def _part(means: StageMeans, func: Any, again: bool) -> Any:
     """Stages of a kernel, which are done ``again`` and again, scheduled."""
-    machine = replace(means.machine, cores=1) if again and iterations(func) < _SHORT else means.machine
+    machine = replace(means.machine, cores=1) if again and iterations_of_stages(func) < _SHORT else means.machine
     own = StageMeans(machine, means.families)
     done = _scheduled_own(func, own)
     means.refused.extend(own.refused)
@@ -193,7 +193,7 @@ def _joined(func: Any, machine: CpuMachine, passes: int, nanoseconds: float) -> 
     means = StageMeans(machine, FAMILIES)
 
     def joined(sch: Any) -> Any:
-        plain = simplified(sch, machine)
+        plain = simplified_schedule(sch, machine)
         chain = chain_of(stages_of(plain))
         moved = pads_first(sch) if may_move_pads(chain) else None
         fused = moved and in_tiles(moved, machine, nanoseconds, has_pads=True)

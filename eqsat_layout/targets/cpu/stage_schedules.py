@@ -26,7 +26,7 @@ from eqsat_layout.targets.cpu.single.joined_tiles import join_tiles
 from eqsat_layout.targets.cpu.single.lane_moves import move_lanes
 from eqsat_layout.targets.cpu.single.order_axes import order_axes
 from eqsat_layout.targets.cpu.single.phases import in_phases
-from eqsat_layout.targets.cpu.single.simplify import simplified
+from eqsat_layout.targets.cpu.single.simplify import simplified_schedule
 from eqsat_layout.targets.cpu.single.split_axes import split_axes
 from eqsat_layout.targets.cpu.single.whole_vectors import in_whole_vectors
 from eqsat_layout.targets.schedules.attempts import tried
@@ -64,7 +64,7 @@ def schedule_stages(sch: Any, means: StageMeans) -> Any:
     machine = means.machine
     if any(stage.domain == 0 for stage in stages_of(sch)):  # loops that TVM can't fuse
         raise Refused("a tensor without elements")
-    sch = in_phases(simplified(sch, machine), machine)
+    sch = in_phases(simplified_schedule(sch, machine), machine)
     whole = move_lanes(sch, machine, is_dense=means.is_dense) or in_tiles(sch, machine) or in_rows(sch, machine)
     if whole is not None:
         return whole

@@ -21,7 +21,7 @@ from eqsat_layout.targets.cuda.kernels.attention import attention_of
 from eqsat_layout.targets.cuda.kernels.attention_kernel import attention_kernel_of
 from eqsat_layout.targets.cuda.kernels.attention_plan import tiles_of
 from eqsat_layout.targets.cuda.kernels.exchange_kernel import exchange_kernel
-from eqsat_layout.targets.cuda.kernels.product_kernel import kernel_of
+from eqsat_layout.targets.cuda.kernels.product_kernel import product_kernel
 from eqsat_layout.targets.cuda.kernels.product_model import fastest_plan
 from eqsat_layout.targets.cuda.kernels.product_plan import arithmetic_of
 from eqsat_layout.targets.cuda.kernels.products import product_of
@@ -89,7 +89,7 @@ def _families(machine: CudaMachine, approx: bool) -> Sequence[Family]:
         if not approx and not arithmetic_of(product, machine).is_exact:
             raise Refused("it would add up in another order")
         plan, seconds = fastest_plan(product, machine)
-        return kernel_of(product, plan).with_attr(_SECONDS, seconds)
+        return product_kernel(product, plan).with_attr(_SECONDS, seconds)
 
     def of_attention(func: Any) -> Any:
         tiles = tiles_of(attention_of(func), machine)[0]

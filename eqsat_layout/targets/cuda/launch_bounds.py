@@ -22,7 +22,7 @@ def with_registers(func: Any, planned: int) -> Any:
     return func.with_attr(_PLANNED, planned)
 
 
-def bounded(source: str, func: Any) -> str:
+def with_launch_bounds(source: str, func: Any) -> str:
     """``source`` says how many blocks are to run together, where ``func`` is planned so."""
     if not func.attrs or _PLANNED not in func.attrs:
         return source

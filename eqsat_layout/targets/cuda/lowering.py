@@ -17,7 +17,7 @@ from eqsat_layout.errors import TargetError
 from eqsat_layout.passes.rounding import round_by_arithmetic
 from eqsat_layout.targets.cuda.dependent_launch import constants_of, has_dependent_launch, waiting
 from eqsat_layout.targets.cuda.half_functions import half_functions
-from eqsat_layout.targets.cuda.launch_bounds import bounded
+from eqsat_layout.targets.cuda.launch_bounds import with_launch_bounds
 from eqsat_layout.targets.cuda.paired_halves import paired_halves, with_pairs
 from eqsat_layout.targets.gpu.kernels.exact_floats import exact_floats
 from eqsat_layout.targets.gpu.kernels.float_bounds import float_bounds
@@ -52,7 +52,7 @@ def lowered(functions: Mapping[str, Any], target: tvm.target.Target) -> Lowered:
         mod = _launches(name, func, both)
         host |= {str(var.name_hint): one for var, one in mod.functions_items() if str(var.name_hint) == name}
         made = _sources(name, mod, both, constants_of(func))
-        sources |= {kernel: bounded(text, func) for kernel, text in made.items()}
+        sources |= {kernel: with_launch_bounds(text, func) for kernel, text in made.items()}
     return Lowered(host, sources)
 
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from eqsat_layout.errors import TargetError
-from eqsat_layout.targets.cuda.host.described import described, is_described
+from eqsat_layout.targets.cuda.host.described import described_machine, is_described
 from eqsat_layout.targets.cuda.machine import CudaMachine
 
 _KIB: Final = 1 << 10
@@ -105,9 +105,9 @@ def machine_of(arch: str, model: str) -> CudaMachine:
 def _machine_of(arch: str, plain: str, model: str) -> CudaMachine:
     if plain not in _OF_ARCH:
         raise TargetError(f"CUDA architecture {arch!r} is not known; there are {', '.join(_OF_ARCH)}")
-    model = model_of(plain, model)
+    model = model_name(plain, model)
     if is_described(model):
-        return described(model, MACHINES[_OF_ARCH[plain]])
+        return described_machine(model, MACHINES[_OF_ARCH[plain]])
     if model not in MACHINES:
         raise TargetError(f"there is no CUDA machine {model!r}; there are {', '.join(MACHINES)}, and here")
     if MACHINES[model].arch != plain:
@@ -115,6 +115,6 @@ def _machine_of(arch: str, plain: str, model: str) -> CudaMachine:
     return MACHINES[model]
 
 
-def model_of(arch: str, model: str) -> str:
+def model_name(arch: str, model: str) -> str:
     """The model that is meant where ``model`` names none."""
     return model if model and model != "unknown" else _OF_ARCH[arch.rstrip("a")]

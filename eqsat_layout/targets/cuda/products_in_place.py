@@ -20,7 +20,7 @@ from eqsat_layout.errors import Refused
 from eqsat_layout.passes.call_windows import KernelCall, calls_of, one_function, window_arguments, with_calls
 from eqsat_layout.targets.cuda.kernels.operands import choice
 from eqsat_layout.targets.cuda.kernels.products import product_of, with_simple_indices
-from eqsat_layout.targets.gpu.kernels.nests import Nest, inlined, nests_of
+from eqsat_layout.targets.gpu.kernels.nests import Nest, nests_of, without_inlined_nests
 from eqsat_layout.targets.schedules.accesses import as_int
 from eqsat_layout.tir.intrinsics import is_choice
 from eqsat_layout.tir.structural import is_one_of, nodes_of, structural_map, substitute
@@ -123,7 +123,7 @@ def _parts_of(mod: tvm.IRModule, whole: KernelCall) -> list[_Part]:
     if len(params) != len(whole.args) + 1 or not all(_is_static(param) for param in params):
         return []
     try:
-        nests = inlined(nests_of(func), params)
+        nests = without_inlined_nests(nests_of(func), params)
     except Refused:
         return []
     if len(nests) != 1 or nests[0].reduced or not nests[0].is_plain:

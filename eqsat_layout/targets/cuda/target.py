@@ -30,7 +30,7 @@ from eqsat_layout.targets.cuda.host.described import HERE, described_here
 from eqsat_layout.targets.cuda.host.executable import CudaProgram
 from eqsat_layout.targets.cuda.join_attention import join_attention
 from eqsat_layout.targets.cuda.machine import CudaMachine
-from eqsat_layout.targets.cuda.machines import DEFAULT, machine_of, model_of
+from eqsat_layout.targets.cuda.machines import DEFAULT, machine_of, model_name
 from eqsat_layout.targets.gpu.target import DeviceTarget
 from eqsat_layout.targets.registry import parsed
 from eqsat_layout.tir.computation import Computation
@@ -57,7 +57,7 @@ class CudaTarget(DeviceTarget):
     def name(self) -> str:
         """A card's, whichever machine it is in, and how products are computed, which makes them other kernels."""
         arch = str(self.tvm.attrs["arch"])
-        parts = [self.kind, arch, model_of(arch, str(self.tvm.attrs.get("model", "")))]
+        parts = [self.kind, arch, model_name(arch, str(self.tvm.attrs.get("model", "")))]
         parts += [_CUT] if self.machine.of_floats == _CUT else []
         return " ".join([*parts, *([] if self.approx else ["exact"]), *([self.elsewhere] if self.elsewhere else [])])
 

@@ -31,7 +31,9 @@ Ends = Mapping[str, Sequence[str]]
 """By PrimFunc the scopes of its buffers."""
 
 
-def joined(mod: tvm.IRModule, notes: Notes, make: Callable[[str], Any], annotated: Pass | None = None) -> tvm.IRModule:
+def joined_kernels(
+    mod: tvm.IRModule, notes: Notes, make: Callable[[str], Any], annotated: Pass | None = None
+) -> tvm.IRModule:
     """``make`` gives the ``VDevice`` of a scope; ``annotated`` says what TVM is told of PrimFuncs, else
     :func:`following`."""
     scopes: dict[str, Sequence[str]] = {}

@@ -43,7 +43,7 @@ class MergedOrder:
         return te.compute(shape, lambda *at: self.x(*_moved(at, self.axis, self.found(*at))), "sorted")
 
 
-def is_long(shape: Sequence[Any], axis: int) -> bool:
+def has_long_rows(shape: Sequence[Any], axis: int) -> bool:
     """A row has more than :data:`LONG` elements, and how many there are in all is known."""
     known = list(map(as_int, shape))
     return None not in known and (known[axis] or 0) > LONG

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 import tvm
 from tvm import relax, tirx
 
-from eqsat_layout.targets.gpu.merges import MergedOrder, is_long, steps_of_sort
+from eqsat_layout.targets.gpu.merges import MergedOrder, has_long_rows, steps_of_sort
 from eqsat_layout.targets.gpu.packed_sorts import with_sorts_inside
 from eqsat_layout.targets.gpu.scans import SCANS, may_be_in_pieces
 from eqsat_layout.targets.gpu.sorting_order import SortingOrder
@@ -55,7 +55,7 @@ class _Sorts(relax.PyExprMutator):  # type: ignore[misc]
         (x, *_), attrs = call.args, call.attrs
         axis, is_descending = int(attrs.axis) % len(x.ty.shape), _is_descending(name, attrs)
         hint = {"primfunc_name_hint": name.removeprefix("relax.")}
-        if not is_long(x.ty.shape, axis):
+        if not has_long_rows(x.ty.shape, axis):
             return self.builder_.call_te(lambda x: _SORTS[name](SortingOrder(x, axis, is_descending), attrs), x, **hint)
         found: list[Any] = []
         for step in steps_of_sort(int(x.ty.shape[axis]), axis, is_descending):

@@ -15,7 +15,7 @@ from eqsat_layout.implementations.algorithms import ALGORITHMS, Algorithm
 from eqsat_layout.notes import Notes
 from eqsat_layout.passes.scalar_literals import with_integers
 from eqsat_layout.targets.gpu.host.device_program import DeviceProgram
-from eqsat_layout.targets.gpu.join import joined
+from eqsat_layout.targets.gpu.join import joined_kernels
 from eqsat_layout.targets.protocol import Target
 
 
@@ -33,7 +33,7 @@ class DeviceTarget(Target):
 
     def join(self, mod: tvm.IRModule, notes: Notes) -> tvm.IRModule:
         """TVM's groups, whatever memories their ends lie in; indices that are known are part of kernels before."""
-        return joined(with_integers(mod), notes, lambda scope: relax.VDevice(self.tvm, 0, scope))
+        return joined_kernels(with_integers(mod), notes, lambda scope: relax.VDevice(self.tvm, 0, scope))
 
     def saved(self, executable: Any) -> Sequence[bytes | memoryview] | None:
         """The program itself, which is data."""

@@ -26,17 +26,17 @@ from eqsat_layout.targets.gpu.sorts import without_libraries
 from eqsat_layout.targets.gpu.views import launched_and_views
 from eqsat_layout.targets.opencl.host.executable import OpenClProgram
 from eqsat_layout.targets.opencl.images import image_of
-from eqsat_layout.targets.opencl.kernels.half import body_in_single_precision, in_single_precision
+from eqsat_layout.targets.opencl.kernels.half import body_in_single_precision, halves_in_single_precision
 from eqsat_layout.targets.opencl.kernels.lowering import as_sources, halves, lowered
 from eqsat_layout.targets.opencl.kernels.sampled import without_needless_guards
 from eqsat_layout.targets.opencl.kernels.whole_texels import with_whole_texels
 from eqsat_layout.targets.opencl.library import (
     OpenClLibrary,
     called_by_machine,
+    called_tensors,
     for_virtual_machine,
     host_module,
-    linked,
-    tensors_of,
+    linked_module,
 )
 from eqsat_layout.targets.opencl.profiles import Profile
 
@@ -72,8 +72,8 @@ def build_library(
     except TargetError as reason:  # branches and calls of libraries are left to the virtual machine
         notes.add(f"the library has no program beside it: {reason}")
     launching = host_module(made, target)
-    tensors = {name: tensors_of(func) for name, func in called.items()}
-    return OpenClLibrary(linked(machine, launching, target), program, launching, tensors)
+    tensors = {name: called_tensors(func) for name, func in called.items()}
+    return OpenClLibrary(linked_module(machine, launching, target), program, launching, tensors)
 
 
 def _kernels(functions: Mapping[str, Any], profile: Profile, notes: Notes, in_order: bool) -> dict[str, Any]:
@@ -102,5 +102,5 @@ def _as_it_stands(profile: Profile, func: Any) -> tuple[Any, bool]:
 def _suited(profile: Profile, func: Any, nests: list[Nest]) -> tuple[Any, list[Nest]]:
     """The function with arithmetic that the device has, and without guards that its images do by themselves."""
     if not profile.has_f16:
-        func, nests = in_single_precision(func, nests)
+        func, nests = halves_in_single_precision(func, nests)
     return func, without_needless_guards(nests) if profile.clamps_to_zero else nests

@@ -88,7 +88,7 @@ def called_by_machine(lowered: tvm.IRModule) -> tuple[dict[str, Any], dict[str, 
     return {name: f for name, f in found.items() if name not in host}, host
 
 
-def tensors_of(func: Any) -> list[Tensor]:
+def called_tensors(func: Any) -> list[Tensor]:
     """What a PrimFunc is called with; sizes that are no numbers as they stand."""
     buffers = [p for p in func.params if type(p.ty) is tirx.BufferType]
     return [Tensor(tuple(map(_size, b.ty.shape)), str(b.ty.dtype), buffer_scope(b)) for b in buffers]
@@ -107,7 +107,7 @@ def host_module(made: Halves, target: tvm.target.Target) -> Any:
         )
 
 
-def linked(lowered: tvm.IRModule, kernels: Any, target: tvm.target.Target) -> Any:
+def linked_module(lowered: tvm.IRModule, kernels: Any, target: tvm.target.Target) -> Any:
     """TVM's module of what :func:`for_virtual_machine` gave, and of :func:`host_module`."""
     builder = relax.ExecBuilder()
     vm_build._vmcodegen(builder, without_kernels(lowered), "bytecode")

@@ -91,11 +91,11 @@ def could_be_image(computation: Computation, number: int, target: OpenClTarget, 
     """For some axis in texels, a memory of these scopes holds the buffer and the op can use it there."""
     buffer = computation.buffers[number]
     memories = [target.memories[scope] for scope in scopes if scope in target.memories]
-    images = [memory.placed(fmt, buffer.dtype) for fmt in blocked(buffer.shape) for memory in memories]
+    images = [memory.placed(fmt, buffer.dtype) for fmt in in_texel_blocks(buffer.shape) for memory in memories]
     return any(image is not None and why_not_placed(computation, number, image, target) is None for image in images)
 
 
-def blocked(shape: Sequence[Extent]) -> Iterator[Format]:
+def in_texel_blocks(shape: Sequence[Extent]) -> Iterator[Format]:
     """The tensor with each of its axes that divide in blocks of a texel, these last: NCHW4c for channels."""
     whole = [Digit(axis, 1, extent) for axis, extent in enumerate(shape)]
     for axis, extent in enumerate(shape):

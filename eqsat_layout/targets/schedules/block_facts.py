@@ -88,7 +88,7 @@ def _name_of(call: Any) -> str:
 
 
 @lru_cache(_REMEMBERED)
-def is_one_to_one(outermost: Any, block: Any, loops: int) -> bool:
+def runs_axes_in_loops(outermost: Any, block: Any, loops: int) -> bool:
     """The loops from ``outermost`` on are so many, around ``block`` alone: loop ``i`` runs all of axis ``i``."""
     nodes = [outermost]
     while isinstance(nodes[-1].body, tirx.For):

@@ -48,7 +48,7 @@ def schedule_inside(func: Any, schedule: Scheduler, refused: list[str]) -> Any:
     return func.with_body(_Inside(func, schedule, refused).done(func.body, ()))
 
 
-def iterations(func: Any) -> int:
+def iterations_of_stages(func: Any) -> int:
     """The iterations of all stages of a function; a symbolic axis counts as 64."""
     return sum(map(_iterations, nodes_of(func.body.block.body, s_tir.SBlock)))
 

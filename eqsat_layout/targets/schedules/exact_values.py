@@ -95,8 +95,8 @@ def survives_simplification(value: Any) -> bool:
 
 
 def hide_arithmetic() -> Any:
-    """A pass that does :func:`hidden`."""
-    return primfunc_pass("HideArithmetic", hidden)
+    """A pass that does :func:`with_hidden_arithmetic`."""
+    return primfunc_pass("HideArithmetic", with_hidden_arithmetic)
 
 
 def hidden_node(node: Any) -> Any:
@@ -109,7 +109,7 @@ def reveal_arithmetic(*, llvm: bool = False) -> Any:
     return primfunc_pass("RevealArithmetic", _revealed_for_llvm if llvm else _revealed_for_c)
 
 
-def hidden(func: Any) -> Any:
+def with_hidden_arithmetic(func: Any) -> Any:
     """``func`` with the arithmetic of stores hidden that do not survive, divisions by what may be 0, and -0.0 beside
     0.0: of nested pads the simplifier makes one."""
     func = without_idle_rounding(func)

@@ -27,7 +27,7 @@ from eqsat_layout.targets.schedules.accesses import (
     moved_by,
     variables_of,
 )
-from eqsat_layout.targets.schedules.block_facts import facts_of, is_one_to_one
+from eqsat_layout.targets.schedules.block_facts import facts_of, runs_axes_in_loops
 from eqsat_layout.targets.schedules.conditions import change_of
 from eqsat_layout.tir.analyzers import analyzer_of, analyzer_over
 from eqsat_layout.tir.structural import changed_block, items_of, nodes_of, structural_map
@@ -223,7 +223,7 @@ def stage_of(sch: Any, block: Any) -> Stage:
         raise Refused(f"block {name} stores nothing")
     loops = lookups.get_loops(sch, block)
     is_regular = bool(loops) and len(loops) == len(facts.axes)
-    simple = len(facts.stores) == 1 and is_regular and is_one_to_one(lookups.get(sch, loops[0]), node, len(loops))
+    simple = len(facts.stores) == 1 and is_regular and runs_axes_in_loops(lookups.get(sch, loops[0]), node, len(loops))
     return Stage(
         block,
         name,

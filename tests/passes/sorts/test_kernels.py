@@ -11,7 +11,7 @@ from tvm import relax, tirx
 
 import eqsat_layout
 from eqsat_layout.passes.sorts.first_ones import _step
-from eqsat_layout.passes.sorts.kernels import sorts as legalisations
+from eqsat_layout.passes.sorts.kernels import sort_legalisations as legalisations
 from eqsat_layout.tir.intrinsics import is_call
 from eqsat_layout.tir.structural import nodes_of
 

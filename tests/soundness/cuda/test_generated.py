@@ -11,7 +11,7 @@ from targets.cuda.cases import matmul
 from targets.cuda.running import Kernels, inputs_of, result_of
 
 from eqsat_layout.soundness.cuda import KernelFault
-from eqsat_layout.targets.cuda.kernels.product_kernel import kernel_of
+from eqsat_layout.targets.cuda.kernels.product_kernel import product_kernel
 from eqsat_layout.targets.cuda.kernels.product_plan import ProductPlan
 from eqsat_layout.targets.cuda.kernels.products import product_of
 
@@ -32,13 +32,13 @@ def weaker(text: str) -> Iterator[str]:
 
 
 def test_no_barrier_and_no_wait_can_go(product: Any) -> None:
-    kernels = Kernels(kernel_of(product_of(product), PLAN))
+    kernels = Kernels(product_kernel(product_of(product), PLAN))
     ((name, text),) = kernels.sources.items()
     result_of(kernels, inputs_of(product))
     without = list(weaker(text))
     assert len(without) == 3
     for changed in without:
-        faulty = Kernels(kernel_of(product_of(product), PLAN))
+        faulty = Kernels(product_kernel(product_of(product), PLAN))
         faulty.sources[name] = changed
         with pytest.raises(KernelFault) as found:
             result_of(faulty, inputs_of(product))

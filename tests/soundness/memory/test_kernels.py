@@ -17,7 +17,7 @@ from eqsat_layout.soundness.memory.kernels import memory_fault
 from eqsat_layout.soundness.memory.pages import GuardedMemory, PagePlace
 from eqsat_layout.soundness.programs.choices import Choices
 from eqsat_layout.soundness.programs.outcomes import SAME
-from eqsat_layout.soundness.programs.trial import check
+from eqsat_layout.soundness.programs.trial import check_program
 from eqsat_layout.soundness.programs.tried import Guarded, said, tried_for
 from eqsat_layout.targets.registry import target
 
@@ -79,7 +79,7 @@ def test_bytes_beside_its_own_are_looked_at() -> None:
 
 @pytest.mark.parametrize("seed", [0, 3])
 def test_programs_are_fuzzed_so(seed: int) -> None:
-    assert check(Choices.of_seed(seed), seed, target=Guarded("llvm")).kind == SAME
+    assert check_program(Choices.of_seed(seed), seed, target=Guarded("llvm")).kind == SAME
 
 
 def test_where_no_operands_can_be_guarded_is_said_before_a_program_is_tried() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from compare import flat, machine
+from compare import arrays_in, machine
 from programs import constant, program
 from tvm import relax
 from tvm.relax import op as R
@@ -22,7 +22,7 @@ from eqsat_layout.soundness.oracle.relax_interpreter import NotInterpretable, Re
 def assert_as_llvm(mod: Any, *shapes: tuple[int, ...]) -> None:
     rng = np.random.default_rng(0)
     inputs = [rng.standard_normal(shape).astype("float32") for shape in shapes]
-    wanted = list(flat(machine(mod)["main"](*(tvm.runtime.tensor(x) for x in inputs))))
+    wanted = list(arrays_in(machine(mod)["main"](*(tvm.runtime.tensor(x) for x in inputs))))
     found = run_function(mod, "main", inputs)
     for a, b in zip(found if isinstance(found, list) else [found], wanted, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)

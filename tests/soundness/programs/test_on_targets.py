@@ -19,14 +19,14 @@ from eqsat_layout.soundness.programs.fuzzer import fuzz_programs, main
 from eqsat_layout.soundness.programs.generator import make_program
 from eqsat_layout.soundness.programs.on_targets import TargetPair, running
 from eqsat_layout.soundness.programs.outcomes import FAILED, SAME, ProgramFailure
-from eqsat_layout.soundness.programs.trial import check
+from eqsat_layout.soundness.programs.trial import check_program
 from eqsat_layout.validation.inputs import NORMAL, SPECIAL
 
 
 @pytest.mark.parametrize("target", ["cuda", {"kind": "opencl", "profile": "pocl"}, "llvm"])
 @pytest.mark.parametrize("seed", [2, 3])
 def test_programs_are_compiled_and_run_on_targets(target: Any, seed: int) -> None:
-    outcome = check(Choices.of_seed(seed), seed, target=target)
+    outcome = check_program(Choices.of_seed(seed), seed, target=target)
     assert outcome.kind == SAME, outcome.why + outcome.text
 
 
@@ -40,7 +40,7 @@ def test_what_a_target_gets_wrong_is_found(monkeypatch: pytest.MonkeyPatch) -> N
         return run
 
     monkeypatch.setattr(trial, "running", wrong)
-    outcome = check(Choices.of_seed(2), 2, target="cuda")
+    outcome = check_program(Choices.of_seed(2), 2, target="cuda")
     assert outcome.kind == FAILED
     assert "numbers" in outcome.why
 
@@ -48,7 +48,7 @@ def test_what_a_target_gets_wrong_is_found(monkeypatch: pytest.MonkeyPatch) -> N
 def test_divisions_that_go_by_the_range_of_what_wraps_around_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """One program in four is of steps that show such faults, which devices had for long."""
     monkeypatch.setattr(guarded_divisions, "_divided", lambda kind, a, b: kind(a, b))
-    outcome = check(Choices.of_seed(77021), 77021, target="cuda")
+    outcome = check_program(Choices.of_seed(77021), 77021, target="cuda")
     assert (outcome.kind, outcome.why) == (FAILED, "normal numbers")
 
 
@@ -85,7 +85,7 @@ def test_kernels_that_need_not_be_exact_are_asked_for_no_special_numbers(
     found = make_program(Choices.of_seed(2), known_sizes=True)
     options = {**found.options, "candidates": False, "approx": approx}
     monkeypatch.setattr(trial, "make_program", lambda _, **__: replace(found, options=options))
-    assert check(Choices.of_seed(2), 2, target="cuda").kind == SAME
+    assert check_program(Choices.of_seed(2), 2, target="cuda").kind == SAME
     assert (SPECIAL in asked) is not approx
 
 

@@ -22,7 +22,7 @@ from eqsat_layout.soundness.programs.choices import Choices
 from eqsat_layout.soundness.programs.generator import RandomProgram
 from eqsat_layout.soundness.programs.ops_quantised import quantised
 from eqsat_layout.soundness.programs.outcomes import FAILED
-from eqsat_layout.soundness.programs.trial import THREADS_EVERY, check, program_of
+from eqsat_layout.soundness.programs.trial import THREADS_EVERY, check_program, program_of
 from eqsat_layout.soundness.programs.tried import EXACTLY
 from eqsat_layout.targets.registry import target as target_of
 from eqsat_layout.targets.schedules import independent_results
@@ -43,7 +43,7 @@ def found(
     for seed in range(begin, begin + MOST):
         if not has(program_of(Choices.of_seed(seed), seed, target), seed):
             continue
-        outcome = check(Choices.of_seed(seed), seed, optimizer=optimizer, target=target)
+        outcome = check_program(Choices.of_seed(seed), seed, optimizer=optimizer, target=target)
         if outcome.kind == FAILED and why in outcome.why:
             return seed
         tried += 1
@@ -226,7 +226,7 @@ def test_a_zero_that_is_known_at_run_time_is_forgotten(monkeypatch: pytest.Monke
     products: list[bool] = []
 
     def product_of(call: Any, reader: Any) -> Any:
-        found = product_match.product_of(call, reader)
+        found = product_match.byte_product_of(call, reader)
         if found is None or found.data.has_known_zero:
             return found
         products.append(True)
@@ -234,7 +234,7 @@ def test_a_zero_that_is_known_at_run_time_is_forgotten(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(byte_products, "product_of", product_of)
     seed = 55
-    outcome = check(Choices.of_seed(seed), seed, target=EXACTLY)
+    outcome = check_program(Choices.of_seed(seed), seed, target=EXACTLY)
     assert trial.mostly(seed, EXACTLY) is quantised
     assert products
     assert (outcome.kind, outcome.why) == (FAILED, "special numbers")

@@ -8,7 +8,8 @@ import pytest
 
 from eqsat_layout.egraph.expressions import parse
 from eqsat_layout.egraph.rules import rule_files
-from eqsat_layout.soundness.rules.prover import AXIOMS, Prover, prove_all
+from eqsat_layout.soundness.rules.axioms import AXIOMS
+from eqsat_layout.soundness.rules.prover import Prover, prove_all
 from eqsat_layout.soundness.rules.rule_base import read_rule_base
 
 BAD = Path(__file__).with_name("bad_rules.egg")

@@ -12,7 +12,7 @@ from eqsat_layout.graph.graph import TensorType
 from eqsat_layout.graph.op_calls import make_call
 from eqsat_layout.soundness.rules.call_search import CallSearch
 from eqsat_layout.soundness.rules.known_ops import unusable
-from eqsat_layout.soundness.rules.ops import usual_call, why_never
+from eqsat_layout.soundness.rules.ops import usual_call, why_never_run
 from eqsat_layout.soundness.rules.schema import draw_calls, drawn, vary
 
 
@@ -131,12 +131,12 @@ def test_ops_that_sort_and_sum_are_run(op: str, operands: list[tuple[tuple[int, 
 
 
 def test_why_an_op_is_never_run_is_what_tvm_says_of_a_typed_call() -> None:
-    assert "not supported" in why_never("relax.nn.attention_var_len")
+    assert "not supported" in why_never_run("relax.nn.attention_var_len")
 
 
 def test_what_rules_have_no_words_for_is_said() -> None:
     """Of a layout transform an assertion of TVM's about negative numbers was shown, after twenty seconds."""
-    assert "'index_map' is code" in why_never("relax.layout_transform")
+    assert "'index_map' is code" in why_never_run("relax.layout_transform")
     with pytest.raises(Refused, match="'index_map' is code"):
         make_call(
             "relax.layout_transform", [relax.Var("x", relax.TensorType((2, 3), "float32"))], {"index_map": [1, 0]}

@@ -10,7 +10,7 @@ from compare import assert_close, inputs_for, machine
 import eqsat_layout
 from eqsat_layout.soundness.cuda.driver import simulated
 from eqsat_layout.targets.cuda.host.executable import CudaProgram
-from eqsat_layout.validation.inputs import flat
+from eqsat_layout.validation.inputs import arrays_in
 
 CUDA: Final = {"kind": "cuda", "arch": "sm_80"}
 
@@ -31,8 +31,8 @@ def check(
         device = simulated(program, order)
         for size in sizes:
             inputs = inputs_for(mod["main"], size)
-            expected = list(flat(on_cpu["main"](*inputs)))
-            got = list(flat(device(*[one.numpy() for one in inputs])))
+            expected = list(arrays_in(on_cpu["main"](*inputs)))
+            got = list(arrays_in(device(*[one.numpy() for one in inputs])))
             for a, b in zip(expected, got, strict=True):
                 assert_close(a, b)
     return program

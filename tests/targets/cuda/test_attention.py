@@ -25,7 +25,7 @@ from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cuda.kernels.arithmetics import ARITHMETICS
 from eqsat_layout.targets.cuda.kernels.attention import attention_of
 from eqsat_layout.targets.cuda.kernels.attention_kernel import attention_kernel_of
-from eqsat_layout.targets.cuda.kernels.attention_plan import AttentionPlan, AttentionTiles, sides_of, tiles_of
+from eqsat_layout.targets.cuda.kernels.attention_plan import AttentionPlan, AttentionTiles, attention_sides, tiles_of
 from eqsat_layout.targets.cuda.kernels.product_plan import arithmetic_of
 from eqsat_layout.targets.cuda.machine import CudaMachine, blocks_by_registers
 
@@ -124,7 +124,7 @@ def of_arithmetic(case: Case, name: str) -> tuple[Any, CudaMachine]:
 def kernels_of(func: Any, plan: AttentionPlan, machine: CudaMachine = H100) -> Kernels:
     attention = attention_of(func)
     arithmetic = arithmetic_of(attention, machine)
-    tiles = AttentionTiles(attention, arithmetic, sides_of(attention, arithmetic), plan)
+    tiles = AttentionTiles(attention, arithmetic, attention_sides(attention, arithmetic), plan)
     kernels = Kernels(attention_kernel_of(tiles))
     assert len(kernels.sources) == 1
     return kernels
@@ -252,7 +252,7 @@ def test_small_blocks_have_the_registers_that_they_need() -> None:
     func = func.with_attr("eqsat_layout.constants", [])  # launches overlap
     attention, arithmetic = attention_of(func), ARITHMETICS["float16"]
     plan = AttentionPlan(warps=1, keys=128, stages=3)
-    tiles = AttentionTiles(attention, arithmetic, sides_of(attention, arithmetic), plan)
+    tiles = AttentionTiles(attention, arithmetic, attention_sides(attention, arithmetic), plan)
     kernels = Kernels(attention_kernel_of(tiles))
     source = "".join(kernels.sources.values())
     assert "__launch_bounds__(32, 8)" in source

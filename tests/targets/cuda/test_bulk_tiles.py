@@ -30,7 +30,7 @@ from bench.cuda.bundles.cases import cases, made
 from eqsat_layout.errors import Refused
 from eqsat_layout.soundness.cuda import KernelFault
 from eqsat_layout.soundness.cuda.driver import simulated
-from eqsat_layout.targets.cuda.kernels.product_kernel import kernel_of
+from eqsat_layout.targets.cuda.kernels.product_kernel import product_kernel
 from eqsat_layout.targets.cuda.kernels.product_model import model_of, plans_for
 from eqsat_layout.targets.cuda.kernels.products import product_of
 from eqsat_layout.targets.gpu.host.plan import Allocation, Argument, HostFunction, HostPlan, Launch, TensorMap
@@ -50,7 +50,7 @@ CASES = {
 
 def kernels_of(case: Case, dtype: str, **changes: Any) -> tuple[Any, Kernels]:
     func = case(dtype, "float32", dtype).with_attr("eqsat_layout.constants", ["b", "w"])  # launches overlap
-    return func, Kernels(kernel_of(product_of(func), plan_of(dtype, in_bulk=True, **changes)), "sm_90a")
+    return func, Kernels(product_kernel(product_of(func), plan_of(dtype, in_bulk=True, **changes)), "sm_90a")
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_products(name: str, dtype: str, changes: dict[str, Any]) -> None:
 @pytest.mark.parametrize("name", ["matrices", "pointwise"])
 def test_they_are_the_numbers_of_tiles_that_threads_copy(name: str) -> None:
     func, kernels = kernels_of(CASES[name], "float16")
-    copied = Kernels(kernel_of(product_of(func), plan_of("float16")), "sm_90a")
+    copied = Kernels(product_kernel(product_of(func), plan_of("float16")), "sm_90a")
     arrays = inputs_of(func)
     assert (result_of(kernels, arrays) == result_of(copied, arrays)).all()
 
@@ -153,7 +153,7 @@ def test_rows_at_even_distances_take_them(func: Any, is_taken: bool) -> None:
     assert not any(plan.in_bulk for plan in plans_for(product, H100))
     if not is_taken and str(func.params[0].ty.dtype) == "float16":
         with pytest.raises(Refused, match="no rows at even distances"):
-            kernel_of(product, plan_of("float16", in_bulk=True))
+            product_kernel(product, plan_of("float16", in_bulk=True))
 
 
 def test_small_products_have_more_tiles_on_their_way() -> None:

@@ -22,7 +22,7 @@ from eqsat_layout.graph.importer import import_module
 from eqsat_layout.maps import Digit, Format, IndexMap
 from eqsat_layout.targets.cuda.candidates import candidates
 from eqsat_layout.targets.cuda.costs import CudaRoofline
-from eqsat_layout.targets.cuda.kernels.product_model import model_of, plans_for, shape_of
+from eqsat_layout.targets.cuda.kernels.product_model import model_of, model_shape, plans_for
 from eqsat_layout.targets.cuda.kernels.product_plan import arithmetic_of
 from eqsat_layout.targets.cuda.kernels.products import product_of
 from eqsat_layout.targets.cuda.planned_products import planned_product
@@ -71,7 +71,7 @@ def planned(signature: Signature) -> Any:
 def test_the_planner_sees_the_product_that_the_build_makes(case: Any, dtype: str) -> None:
     signature = signature_of(case, dtype)
     product = product_of(signature.func)
-    assert planned(signature) == shape_of(product, arithmetic_of(product, H100))
+    assert planned(signature) == model_shape(product, arithmetic_of(product, H100))
 
 
 def test_operands_of_two_dtypes_are_converted_by_threads() -> None:
@@ -83,7 +83,7 @@ def test_operands_of_two_dtypes_are_converted_by_threads() -> None:
         builder.emit_func_output(output)
     (signature,) = import_module(builder.get()).signatures.values()
     product = product_of(signature.func)
-    assert planned(signature) == shape_of(product, arithmetic_of(product, H100))
+    assert planned(signature) == model_shape(product, arithmetic_of(product, H100))
 
 
 def test_a_product_costs_what_its_fastest_plan_does() -> None:

@@ -19,7 +19,7 @@ from tvm.relax import op
 from eqsat_layout.soundness.cuda import KernelFault
 from eqsat_layout.soundness.cuda.driver import simulated
 from eqsat_layout.targets.cuda.compiler import compiled
-from eqsat_layout.targets.cuda.kernels.product_kernel import kernel_of
+from eqsat_layout.targets.cuda.kernels.product_kernel import product_kernel
 from eqsat_layout.targets.cuda.kernels.products import product_of
 
 H100 = {"kind": "cuda", "arch": "sm_90"}
@@ -48,7 +48,7 @@ def test_residuals_are_loaded_ahead_of_the_stores(dtype: str) -> None:
     func, twin = case(dtype, "float32", dtype), case("float64", "float64", "float64")
     product = product_of(func.with_attr("eqsat_layout.constants", ["w"]))
     for splits in (1, 2):
-        kernels = Kernels(kernel_of(product, small(dtype, splits=splits)))
+        kernels = Kernels(product_kernel(product, small(dtype, splits=splits)))
         arrays = inputs_of(func)
         first = result_of(kernels, arrays)
         assert relative_error(first, in_double_precision(twin, arrays)) < TOLERANCES[dtype]

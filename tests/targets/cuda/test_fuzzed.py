@@ -13,10 +13,10 @@ from targets.device_networks import network, plain
 from eqsat_layout.errors import LayoutError
 from eqsat_layout.soundness.cuda.driver import simulated
 from eqsat_layout.soundness.programs.adversarial_costs import AdversarialCosts
-from eqsat_layout.soundness.programs.check import SIZES, difference
+from eqsat_layout.soundness.programs.check import SIZES, difference_up_to_order
 from eqsat_layout.soundness.programs.choices import Choices
 from eqsat_layout.soundness.programs.generator import make_program
-from eqsat_layout.validation.inputs import flat, random_inputs
+from eqsat_layout.validation.inputs import arrays_in, random_inputs
 from eqsat_layout.validation.results import public_functions
 
 
@@ -37,10 +37,10 @@ def test_random_programs_give_the_same_numbers(seed: int) -> None:
     for name, function in public_functions(made.module):
         for size in SIZES:
             inputs = random_inputs(function, size, seed)
-            expected = list(flat(on_cpu[name](*inputs)))
-            got = list(flat(device(*map(plain, inputs), entry=name)))
+            expected = list(arrays_in(on_cpu[name](*inputs)))
+            got = list(arrays_in(device(*map(plain, inputs), entry=name)))
             for a, b in zip(expected, got, strict=True):
-                assert not difference(a, b, approx=True), made.text()
+                assert not difference_up_to_order(a, b, approx=True), made.text()
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -17,7 +17,7 @@ from tvm.relax import op
 from eqsat_layout.graph.importer import import_module
 from eqsat_layout.soundness.cuda.driver import simulated
 from eqsat_layout.targets.registry import target
-from eqsat_layout.validation.inputs import flat
+from eqsat_layout.validation.inputs import arrays_in
 
 HEADS, SIZE = 2, 16
 
@@ -102,9 +102,9 @@ def test_rows_of_no_key_give_zero() -> None:
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal(shape).astype("float32") for shape in (*QKV, (24, 24))]
     arrays[3][5:9] = -1
-    (result,) = flat([simulated(made, 2)(*arrays)])
+    (result,) = arrays_in([simulated(made, 2)(*arrays)])
     assert (result[:, :, 5:9] == 0).all()
-    (expected,) = flat([machine(mod)["main"](*map(tvm.runtime.tensor, arrays))])
+    (expected,) = arrays_in([machine(mod)["main"](*map(tvm.runtime.tensor, arrays))])
     np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-6)
 
 

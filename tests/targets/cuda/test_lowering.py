@@ -15,7 +15,7 @@ from targets.cuda.running import Kernels, machine_code, needs_compiler
 from tvm import te
 from tvm.relax import op
 
-from eqsat_layout.targets.cuda.kernels.product_kernel import kernel_of
+from eqsat_layout.targets.cuda.kernels.product_kernel import product_kernel
 from eqsat_layout.targets.cuda.kernels.product_model import plans_for
 from eqsat_layout.targets.cuda.kernels.products import product_of
 from eqsat_layout.targets.cuda.kernels.row_kernel import row_kernel
@@ -57,7 +57,7 @@ def test_tiles_of_registers_and_stages_are_loops_of_the_text() -> None:
     """Written out, they took TVM, the compiler and the simulator two to three times as long."""
     product = product_of(matmul(256, 256, 256)("float16", "float32", "float16"))
     plan = max(plans_for(product, HOPPER), key=lambda one: (one.warp_rows * one.warp_columns, one.stages, -one.splits))
-    (source,) = Kernels(kernel_of(product, plan)).sources.values()
+    (source,) = Kernels(product_kernel(product, plan)).sources.values()
     calls = source[source.rindex('extern "C"') :]
     units = plan.block_steps * (plan.block_rows + plan.block_columns) // 8
     assert calls.count("mma_sync") == plan.block_steps // 16

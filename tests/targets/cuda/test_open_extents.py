@@ -17,7 +17,7 @@ from tvm.relax.op import nn
 
 import eqsat_layout
 from eqsat_layout.soundness.cuda.driver import simulated
-from eqsat_layout.targets.cuda.kernels.extents import assumed, in_tiles, product_of_extents, tiles_over
+from eqsat_layout.targets.cuda.kernels.extents import assumed, is_whole_tiles, product_of_extents, tiles_over
 from eqsat_layout.targets.gpu.host.sizes import LARGEST, value_of
 from eqsat_layout.targets.schedules.accesses import as_int
 from eqsat_layout.tir.computation import SYMBOL_SIZE
@@ -131,6 +131,6 @@ def test_extents_are_what_they_are_when_sizes_are_known(n: int, factor: int, siz
 
     assert known(extent) == n * factor
     assert known(tiles_over(extent, size)) == tiles_over(n * factor, size) == -(-n * factor // size)
-    assert in_tiles(n * factor, size) or not in_tiles(extent, size)
+    assert is_whole_tiles(n * factor, size) or not is_whole_tiles(extent, size)
     assert assumed(extent) == SYMBOL_SIZE * factor
     assert assumed(n) == n

@@ -15,7 +15,7 @@ from tvm.relax import op
 import eqsat_layout
 from eqsat_layout.soundness.cuda.driver import simulated
 from eqsat_layout.targets.cuda.host.executable import CudaProgram
-from eqsat_layout.validation.inputs import flat
+from eqsat_layout.validation.inputs import arrays_in
 
 
 def pooled(builder: Any, x: Any, y: Any) -> Any:
@@ -44,7 +44,9 @@ def test_vectors_of_halves_go_by_pairs() -> None:
     special = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, 2.0, -3.0], "float16")
     inputs = [rng.choice(special, (1, 4, 5, 8)) for _ in range(2)]
     expected = machine(program(pooled, (1, 4, 5, 8), (1, 4, 5, 8), dtype="float16"))["main"]
-    for a, b in zip(flat(expected(*map(tvm.runtime.tensor, inputs))), flat(simulated(made, 2)(*inputs)), strict=True):
+    for a, b in zip(
+        arrays_in(expected(*map(tvm.runtime.tensor, inputs))), arrays_in(simulated(made, 2)(*inputs)), strict=True
+    ):
         np.testing.assert_array_equal(b, a)
         np.testing.assert_array_equal(np.signbit(b[a == 0]), np.signbit(a[a == 0]))
 

@@ -29,8 +29,8 @@ from tvm import te, tirx
 from eqsat_layout.errors import Refused
 from eqsat_layout.soundness.cuda import KernelFault
 from eqsat_layout.targets.cuda.kernels.arithmetics import ARITHMETICS
-from eqsat_layout.targets.cuda.kernels.product_kernel import kernel_of
-from eqsat_layout.targets.cuda.kernels.product_model import plans_for, shape_of
+from eqsat_layout.targets.cuda.kernels.product_kernel import product_kernel
+from eqsat_layout.targets.cuda.kernels.product_model import model_shape, plans_for
 from eqsat_layout.targets.cuda.kernels.product_plan import ProductPlan
 from eqsat_layout.targets.cuda.kernels.products import product_of
 
@@ -56,7 +56,7 @@ def dtype_of(arithmetic: str) -> str:
 def check(case: Case, plan: ProductPlan, *, sums: str = "float32") -> list[Any]:
     dtype = dtype_of(plan.arithmetic)
     func = case(dtype, sums, dtype)
-    kernels = Kernels(kernel_of(product_of(func), plan))
+    kernels = Kernels(product_kernel(product_of(func), plan))
     check_case(case, func, kernels, TOLERANCES[plan.arithmetic])
     return kernels.reports
 
@@ -124,7 +124,7 @@ def test_what_follows_may_lay_results_out_otherwise() -> None:
 
 def check_exact(case: Case, dtype: str, result: str, **changes: int) -> None:
     func = case(dtype, "int32", result)
-    kernels = Kernels(kernel_of(product_of(func), small(dtype, **changes)))
+    kernels = Kernels(product_kernel(product_of(func), small(dtype, **changes)))
     arrays = inputs_of(func)
     for array in arrays[:2]:
         array[...] = np.random.default_rng(1).integers(-128, 128, array.shape).astype(dtype)
@@ -185,14 +185,14 @@ def test_floats_keep_their_precision() -> None:
     reference = in_double_precision(twin, arrays)
     a, b, bias, _ = arrays
     in_floats = np.maximum(a @ b + bias, np.float32(-0.5))
-    ours = result_of(Kernels(kernel_of(product_of(func), small("float32"))), arrays)
+    ours = result_of(Kernels(product_kernel(product_of(func), small("float32"))), arrays)
     assert relative_error(ours, reference) < 2 * relative_error(in_floats, reference)
 
 
 def test_floats_are_cut_in_two_by_few_instructions_and_what_is_no_number_stays_so() -> None:
     """``cvt.rna`` is three: main loops had 818 instructions where 561 do."""
     func = heads(32, 1, 64, 32)("float32", "float32", "float32")
-    kernels = Kernels(kernel_of(product_of(func), small("float32")))
+    kernels = Kernels(product_kernel(product_of(func), small("float32")))
     assert not any("cvt.rna" in source for source in kernels.sources.values())
     a, *rest = inputs_of(func)
     a.view("uint32")[[3, 5], [7, 9]] = [0x7FFFFFFF, 0xFFFFFFFF]  # those that a carry makes zero
@@ -229,7 +229,7 @@ def test_machine_code_spills_nothing_and_has_the_instructions(arithmetic: str, a
     plans = [plan for plan in plans_for(product, machine) if plan.splits == 1 and not plan.streams]
     widest = max(plans, key=lambda plan: (plan.registers, plan.stages))
     for plan in (plans[0], widest):
-        (source,) = Kernels(kernel_of(product, plan), arch).sources.values()
+        (source,) = Kernels(product_kernel(product, plan), arch).sources.values()
         made = machine_code(source, arch)
         (facts,) = made.kernels.values()
         assert facts.spilled_bytes == 0
@@ -269,7 +269,7 @@ def test_groups_of_a_convolution_are_a_batch() -> None:
 def test_parts_of_a_sum_without_a_fence_are_a_race() -> None:
     """The last block reads what others have stored: the fence before they count is what makes that safe."""
     func = matmul(24, 24, 200)("float16", "float32", "float16")
-    kernels = Kernels(kernel_of(product_of(func), small("float16", splits=3)))
+    kernels = Kernels(product_kernel(product_of(func), small("float16", splits=3)))
     ((name, source),) = kernels.sources.items()
     assert source.count("fence_acq_rel_gpu") > 1
     kernels.sources[name] = re.sub(r'"fence\.acq_rel\.gpu;"', '""', source)
@@ -326,5 +326,5 @@ def test_steps_end_with_the_axis_of_long_runs() -> None:
 
     product = product_of(turned("float16", "float32", "float32"))
     assert [int(axis.extent) for axis in product.steps.axes] == [3, 32]
-    assert shape_of(product, ARITHMETICS["float16"]).together == (0, 16)
+    assert model_shape(product, ARITHMETICS["float16"]).together == (0, 16)
     check(turned, small("float16"))

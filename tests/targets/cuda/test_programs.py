@@ -30,7 +30,7 @@ from tvm.script import tirx as T
 
 from eqsat_layout.errors import TargetError
 from eqsat_layout.soundness.cuda.driver import simulated
-from eqsat_layout.validation.inputs import flat
+from eqsat_layout.validation.inputs import arrays_in
 
 
 def test_epilogues_are_fused() -> None:
@@ -64,7 +64,7 @@ def test_parts_of_a_sum_are_added_by_the_last_block_again_and_again() -> None:
     assert sum("atomicAdd" in source for source in made.sources.values()) >= 1
     assert sum(memory.zeros for memory in made.plan.memories) == 1
     device, x = simulated(made, 2), np.ones((20, 1600), "float32")
-    (first,), (again,) = (flat([device(x)]) for _ in range(2))
+    (first,), (again,) = (arrays_in([device(x)]) for _ in range(2))
     np.testing.assert_array_equal(first, again)
 
 
@@ -159,7 +159,7 @@ def test_functions_of_bfloat16() -> None:
     expected = [np.round(wide), np.cosh(wide), np.sinh(wide), np.arcsinh(wide), np.arccos(tanh)]
     expected += [np.arctan2(wide, other), np.fmod(wide, other)]
     got = simulated(compiled(program(body, (70,), (70,), dtype="bfloat16")))(x, y)
-    for one, two in zip(flat(got), expected, strict=True):
+    for one, two in zip(arrays_in(got), expected, strict=True):
         np.testing.assert_allclose(one.astype("float32"), two, rtol=1e-2, atol=1e-2)
 
 
@@ -235,7 +235,9 @@ def test_what_tvm_refuses_of_bfloat16_is_computed_in_single_precision() -> None:
     """It has layer norms for no other floats than those of 32 bits and IEEE's of 16."""
     random = np.random.default_rng(0)
     x, scale, bias = (random.standard_normal(shape).astype(ml_dtypes.bfloat16) for shape in ((4, 40), (40,), (40,)))
-    (got,) = flat(simulated(compiled(program(normalised, (4, 40), (40,), (40,), dtype="bfloat16")))(x, scale, bias))
+    (got,) = arrays_in(
+        simulated(compiled(program(normalised, (4, 40), (40,), (40,), dtype="bfloat16")))(x, scale, bias)
+    )
     wide = x.astype("float64")
     deviation = np.sqrt(wide.var(-1, keepdims=True) + 1e-5)
     expected = (wide - wide.mean(-1, keepdims=True)) / deviation * scale.astype("float64") + bias.astype("float64")
@@ -280,7 +282,7 @@ def test_networks_in_bfloat16() -> None:
     mod = program(chain, SIZE)
     program_of_halves = compiled(mod, precision="bfloat16")
     x = inputs_for(mod["main"], 1)[0]
-    (expected,), (got,) = flat(machine(mod)["main"](x)), flat(simulated(program_of_halves, 2)(x.numpy()))
+    (expected,), (got,) = arrays_in(machine(mod)["main"](x)), arrays_in(simulated(program_of_halves, 2)(x.numpy()))
     assert "bf16.bf16.f32" in "".join(program_of_halves.sources.values())
     wide = expected.astype("float64")
     assert 0 < np.linalg.norm(got - wide) / np.linalg.norm(wide) < 2e-2

@@ -26,7 +26,7 @@ from bench.cuda.bundles.cases import cases, made
 from bench.cuda.tables import sums_of
 from eqsat_layout.soundness.cuda import KernelFault
 from eqsat_layout.targets.cuda.kernels.arithmetics import ARITHMETICS
-from eqsat_layout.targets.cuda.kernels.product_kernel import kernel_of
+from eqsat_layout.targets.cuda.kernels.product_kernel import product_kernel
 from eqsat_layout.targets.cuda.kernels.product_model import ProductModel, fastest_plan
 from eqsat_layout.targets.cuda.kernels.product_shape import ProductShape
 from eqsat_layout.targets.cuda.kernels.products import product_of
@@ -66,7 +66,7 @@ def test_warps_that_multiply_together_and_wait_for_the_launch_before() -> None:
 )
 def test_without_a_fence_or_the_counter_there_is_a_race(left_out: str, instead: str) -> None:
     func = matmul(24, 24, 200)("float16", "float32", "float16")
-    kernels = Kernels(kernel_of(product_of(func), small("float16", streams=2)))
+    kernels = Kernels(product_kernel(product_of(func), small("float16", streams=2)))
     ((name, source),) = kernels.sources.items()
     kernels.sources[name], count = re.subn(left_out, instead, source)
     assert count > 0
@@ -157,7 +157,7 @@ def test_machine_code_spills_nothing() -> None:
     product = product_of(matmul(6400, 768, 3072)("float16", "float32", "float16"))
     plan, _ = fastest_plan(product, H100)
     assert plan.streams
-    (source,) = Kernels(kernel_of(product, plan)).sources.values()
+    (source,) = Kernels(product_kernel(product, plan)).sources.values()
     (facts,) = machine_code(source, "sm_90").kernels.values()
     assert facts.spilled_bytes == 0
     assert facts.registers * plan.threads * (plan.streams // H100.multiprocessors) <= H100.registers

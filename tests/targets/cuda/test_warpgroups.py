@@ -22,7 +22,7 @@ from targets.cuda.running import (
 from targets.cuda.test_products import TOLERANCES
 
 from eqsat_layout.soundness.cuda import KernelFault
-from eqsat_layout.targets.cuda.kernels.product_kernel import kernel_of
+from eqsat_layout.targets.cuda.kernels.product_kernel import product_kernel
 from eqsat_layout.targets.cuda.kernels.product_model import plans_for
 from eqsat_layout.targets.cuda.kernels.product_plan import ProductPlan
 from eqsat_layout.targets.cuda.kernels.products import product_of
@@ -41,7 +41,7 @@ def plan_of(dtype: str, **changes: Any) -> ProductPlan:
 
 def kernels_of(case: Case, dtype: str, **changes: Any) -> tuple[Any, Kernels]:
     func = case(dtype, "float32", dtype).with_attr("eqsat_layout.constants", ["w"])  # launches overlap
-    return func, Kernels(kernel_of(product_of(func), plan_of(dtype, **changes)), "sm_90a")
+    return func, Kernels(product_kernel(product_of(func), plan_of(dtype, **changes)), "sm_90a")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import eqsat_layout
 from eqsat_layout.maps import GLOBAL
 from eqsat_layout.targets.opencl.host.device import first_context
 from eqsat_layout.targets.opencl.host.executable import OpenClProgram
-from eqsat_layout.validation.inputs import flat
+from eqsat_layout.validation.inputs import arrays_in
 
 os.environ.setdefault("POCL_MAX_PTHREAD_COUNT", "1")  # the workers of pytest-xdist share the cores
 if not IS_LONG:  # compiling takes most of the time
@@ -40,7 +40,7 @@ def compiled(mod: Any, target: Any = ADRENO, **options: Any) -> OpenClProgram:
 
 
 def results(program: OpenClProgram, inputs: Sequence[Any], entry: str | None = None) -> list[npt.NDArray[Any]]:
-    return list(flat(program.on(context())(*inputs, entry=entry)))
+    return list(arrays_in(program.on(context())(*inputs, entry=entry)))
 
 
 def check(mod: Any, target: Any = ADRENO, *, entry: str = "main", sizes: Sequence[int] = (3,), **options: Any) -> Any:
@@ -49,7 +49,7 @@ def check(mod: Any, target: Any = ADRENO, *, entry: str = "main", sizes: Sequenc
     on_cpu = machine(mod)
     for size in sizes:
         inputs = inputs_for(mod[entry], size)
-        expected = list(flat(on_cpu[entry](*inputs)))
+        expected = list(arrays_in(on_cpu[entry](*inputs)))
         got = results(program, [one.numpy() for one in inputs], entry)
         for a, b in zip(expected, got, strict=True):
             assert_close(a, b)

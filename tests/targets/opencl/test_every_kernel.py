@@ -19,7 +19,7 @@ from tvm.relax import op
 from eqsat_layout.targets.opencl.policies import ALL_IMAGES
 from eqsat_layout.targets.opencl.target import OpenClTarget
 from eqsat_layout.targets.registry import target
-from eqsat_layout.validation.inputs import flat
+from eqsat_layout.validation.inputs import arrays_in
 
 POCL: Final = {"kind": "opencl", "profile": "pocl"}
 """It has no arithmetic in half precision."""
@@ -156,6 +156,6 @@ def test_with_halves_in_memory(name: str) -> None:
     assert "cl_khr_fp16" not in found.source
     assert any(memory.dtype == "float16" for memory in found.plan.memories)
     inputs = inputs_for(mod["main"], 1)
-    expected = list(flat(machine(mod)["main"](*inputs)))
+    expected = list(arrays_in(machine(mod)["main"](*inputs)))
     for a, b in zip(expected, results(found, [one.numpy() for one in inputs]), strict=True):
         np.testing.assert_allclose(b, a, atol=2e-2 * np.abs(a).max())

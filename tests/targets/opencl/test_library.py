@@ -24,7 +24,7 @@ from eqsat_layout.errors import TargetError
 from eqsat_layout.maps import GLOBAL
 from eqsat_layout.targets.opencl.library import OpenClLibrary
 from eqsat_layout.targets.registry import target as registry_target
-from eqsat_layout.validation.inputs import flat
+from eqsat_layout.validation.inputs import arrays_in
 
 HOST: Final = {**ADRENO, "host": "llvm"}
 
@@ -35,7 +35,7 @@ def check(mod: Any, folder: Path, target: Any = HOST) -> OpenClLibrary:
     assert isinstance(made, OpenClLibrary)
     assert made.program is not None
     inputs = inputs_for(mod["main"], 3)
-    expected = list(flat(machine(mod)["main"](*inputs)))
+    expected = list(arrays_in(machine(mod)["main"](*inputs)))
     for a, b in zip(expected, results(made.program, [one.numpy() for one in inputs]), strict=True):
         assert_close(a, b)
     made.export_library(str(folder / "net.so"))
@@ -45,7 +45,7 @@ def check(mod: Any, folder: Path, target: Any = HOST) -> OpenClLibrary:
     if tvm.get_global_func("device_api.opencl", allow_missing=True):
         vm = relax.VirtualMachine(tvm.runtime.load_module(str(folder / "net.so")), tvm.opencl(0))
         got = vm["main"](*[tvm.runtime.tensor(one.numpy(), tvm.opencl(0)) for one in inputs])
-        for a, b in zip(expected, flat(got), strict=True):
+        for a, b in zip(expected, arrays_in(got), strict=True):
             assert_close(a, b)
     return made
 

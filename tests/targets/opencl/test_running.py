@@ -31,7 +31,7 @@ from eqsat_layout.models import resnet50
 from eqsat_layout.targets.opencl.policies import ALL_IMAGES, BUFFERS, Policy
 from eqsat_layout.targets.opencl.target import OpenClTarget
 from eqsat_layout.targets.registry import target
-from eqsat_layout.validation.inputs import flat
+from eqsat_layout.validation.inputs import arrays_in
 
 
 def image_costs() -> Any:
@@ -204,7 +204,7 @@ def test_a_whole_network_in_half_precision(policy: Policy) -> None:
     assert isinstance(own, OpenClTarget)
     found = compiled(mod, pocl, cost_model=policy.costs(own), precision="float16")
     inputs = inputs_for(mod["main"], 1)
-    (expected,) = flat(machine(mod)["main"](*inputs))
+    (expected,) = arrays_in(machine(mod)["main"](*inputs))
     (got,) = results(found, [one.numpy() for one in inputs])
     np.testing.assert_allclose(got, expected, atol=5e-3 * np.abs(expected).max())
     assert {memory.dtype for memory in found.plan.memories} >= {"float16"}

@@ -16,10 +16,10 @@ from eqsat_layout.errors import EqsatError
 from eqsat_layout.readers.onnx.contrib.operands import (
     EmittedOps,
     Maker,
-    extent_of,
+    operand_shape,
     refuse_operand,
     results_of,
-    shape_of,
+    static_extent,
 )
 
 
@@ -31,8 +31,8 @@ def _rotated(
     ``x``: (batch, length, heads, size); ``positions``: (batch, length), the rows of the tables ``cos`` and ``sin``.
     ``interleaved``: pairs are neighbours, not elements of the two halves.
     """
-    size = extent_of(x, 3)
-    turns = count or 2 * extent_of(cos, 1)
+    size = static_extent(x, 3)
+    turns = count or 2 * static_extent(cos, 1)
     c, s = (op.expand_dims(op.take(table, positions, 0), 2) for table in (cos, sin))
     own = op.strided_slice(x, [3], [0], [turns]) if turns != size else x
     own = op.scaled(own, scale)
@@ -44,7 +44,7 @@ def _rotated(
     real = op.subtract(op.multiply(one, c), op.multiply(other, s))
     imaginary = op.add(op.multiply(one, s), op.multiply(other, c))
     if interleaved:
-        made = op.reshape(op.stack([real, imaginary], 4), [*shape_of(own)])
+        made = op.reshape(op.stack([real, imaginary], 4), [*operand_shape(own)])
     else:
         made = op.concat([real, imaginary], 3)
     return made if turns == size else op.concat([made, op.strided_slice(x, [3], [turns], [size])], 3)
@@ -56,15 +56,15 @@ def _rotary_embedding(op: EmittedOps, inputs: list[Any], attributes: dict[str, A
     if attributes.get("is_packed_batching"):
         raise EqsatError("with is_packed_batching is not done")
     count, heads = int(attributes.get("rotary_embedding_dim", 0)), int(attributes.get("num_heads", 0))
-    is_flat, given = len(shape_of(x)) == 3, shape_of(x)
+    is_flat, given = len(operand_shape(x)) == 3, operand_shape(x)
     if is_flat:
-        size = extent_of(x, 2) // heads if heads else 2 * extent_of(cos, 1)
-        x = op.reshape(x, [given[0], given[1], extent_of(x, 2) // size, size])
+        size = static_extent(x, 2) // heads if heads else 2 * static_extent(cos, 1)
+        x = op.reshape(x, [given[0], given[1], static_extent(x, 2) // size, size])
     else:
         x = op.permute_dims(x, [0, 2, 1, 3])
-    if len(shape_of(positions)) == 1:  # where the first one is
-        steps = op.arange(0, shape_of(x)[1], 1, "int64")
-        positions = op.broadcast_to(op.add(op.astype(positions, "int64"), steps), [given[0], shape_of(x)[1]])
+    if len(operand_shape(positions)) == 1:  # where the first one is
+        steps = op.arange(0, operand_shape(x)[1], 1, "int64")
+        positions = op.broadcast_to(op.add(op.astype(positions, "int64"), steps), [given[0], operand_shape(x)[1]])
     made = _rotated(
         op,
         x,
@@ -78,9 +78,9 @@ def _rotary_embedding(op: EmittedOps, inputs: list[Any], attributes: dict[str, A
     return op.reshape(made, given) if is_flat else op.permute_dims(made, [0, 2, 1, 3])
 
 
-def attention_of(op: EmittedOps, q: Any, k: Any, v: Any, attributes: dict[str, Any], biases: Sequence[Any]) -> Any:
+def make_attention(op: EmittedOps, q: Any, k: Any, v: Any, attributes: dict[str, Any], biases: Sequence[Any]) -> Any:
     """``softmax(q k^T * scale + biases) v``: from (batch, heads, length, size) to (batch, length, heads * size)."""
-    size, dtype = extent_of(q, 3), str(q.ty.dtype)
+    size, dtype = static_extent(q, 3), str(q.ty.dtype)
     scale = float(attributes.get("scale", 0.0)) or 1 / math.sqrt(size)
     scores = op.scaled(op.matmul(q, op.permute_dims(k, [0, 1, 3, 2])), scale)
     cap = float(attributes.get("softcap", 0.0))
@@ -89,14 +89,14 @@ def attention_of(op: EmittedOps, q: Any, k: Any, v: Any, attributes: dict[str, A
     for bias in biases:
         scores = op.add(scores, bias if str(bias.ty.dtype) == dtype else op.astype(bias, dtype))
     made = op.permute_dims(op.matmul(op.softmax(scores, -1), v), [0, 2, 1, 3])
-    batch, length, heads, width = shape_of(made)
+    batch, length, heads, width = operand_shape(made)
     return op.reshape(made, [batch, length, int(heads) * int(width)])
 
 
 def split_heads(op: EmittedOps, x: Any, heads: int) -> Any:
     """From (batch, length, heads * size) to (batch, heads, length, size)."""
-    batch, length, _ = shape_of(x)
-    width = extent_of(x, 2)
+    batch, length, _ = operand_shape(x)
+    width = static_extent(x, 2)
     return op.permute_dims(op.reshape(x, [batch, length, heads, width // heads]), [0, 2, 1, 3])
 
 
@@ -104,14 +104,14 @@ def _multi_head_attention(op: EmittedOps, inputs: list[Any], attributes: dict[st
     """``MultiHeadAttention``."""
     q, k, v, bias, padding, more, past_k, past_v = inputs[:8]
     heads = int(attributes["num_heads"])
-    if k is None or v is None or len(shape_of(q)) != 3:
+    if k is None or v is None or len(operand_shape(q)) != 3:
         raise EqsatError("with packed operands is not done")
     for place in (8, 9):
         refuse_operand(inputs[place], "a cache of its own lengths")
     parts, at = [], 0
     for x in (q, k, v):
-        if len(shape_of(x)) == 3:
-            width = extent_of(x, 2)
+        if len(operand_shape(x)) == 3:
+            width = static_extent(x, 2)
             if bias is not None:
                 x = op.add(x, op.strided_slice(bias, [0], [at], [at + width]))
             at += width
@@ -125,12 +125,12 @@ def _multi_head_attention(op: EmittedOps, inputs: list[Any], attributes: dict[st
         biases.append(padding_bias(op, padding, float(attributes.get("mask_filter_value", -10000.0))))
     if attributes.get("unidirectional"):
         biases.append(causal_bias(op, q, k))
-    return results_of([attention_of(op, q, k, v, attributes, biases), k, v], attributes)
+    return results_of([make_attention(op, q, k, v, attributes, biases), k, v], attributes)
 
 
 def padding_bias(op: EmittedOps, padding: Any, value: float) -> Any:
     """``value`` where the mask, (batch, keys) or (batch, queries, keys), is 0; it is added to the scores."""
-    rank = len(shape_of(padding))
+    rank = len(operand_shape(padding))
     if rank not in (2, 3):
         raise EqsatError(f"with a mask of keys of {rank} axes is not done")
     seen = op.not_equal(padding, op.number(0, padding))
@@ -140,7 +140,7 @@ def padding_bias(op: EmittedOps, padding: Any, value: float) -> Any:
 
 def causal_bias(op: EmittedOps, q: Any, k: Any) -> Any:
     """The lowest float32 for keys after the query; the last query and the last key have the same position."""
-    queries, keys = shape_of(q)[2], shape_of(k)[2]
+    queries, keys = operand_shape(q)[2], operand_shape(k)[2]
     return op.computed(
         "causal",
         lambda: te.compute(
@@ -165,10 +165,10 @@ def _group_query(op: EmittedOps, inputs: list[Any], attributes: dict[str, Any]) 
         raise EqsatError("with smooth_softmax or qk_output is not done")
     heads, groups = int(attributes["num_heads"]), int(attributes["kv_num_heads"])
     if k is None:
-        size = extent_of(q, 2) // (heads + 2 * groups)
+        size = static_extent(q, 2) // (heads + 2 * groups)
         ends = [0, heads * size, (heads + groups) * size, (heads + 2 * groups) * size]
         q, k, v = (op.strided_slice(q, [2], [a], [b]) for a, b in itertools.pairwise(ends))
-    batch, length, _ = shape_of(q)
+    batch, length, _ = operand_shape(q)
     new = op.shape_to_tensor(relax.ShapeExpr([length]))
     whole = op.add(op.reshape(op.astype(lengths, "int64"), [batch]), relax.const(1, "int64"))
     before = op.maximum(op.subtract(whole, new), relax.const(0, "int64"))
@@ -177,14 +177,14 @@ def _group_query(op: EmittedOps, inputs: list[Any], attributes: dict[str, Any]) 
             positions = op.add(op.expand_dims(before, 1), op.expand_dims(op.arange(0, length, 1, "int64"), 0))
         turned = []
         for x, count in ((q, heads), (k, groups)):
-            wide = op.reshape(x, [batch, length, count, extent_of(x, 2) // count])
+            wide = op.reshape(x, [batch, length, count, static_extent(x, 2) // count])
             made = _rotated(op, wide, cos, sin, positions, interleaved=bool(attributes.get("rotary_interleaved")))
-            turned.append(op.reshape(made, [batch, length, extent_of(x, 2)]))
+            turned.append(op.reshape(made, [batch, length, static_extent(x, 2)]))
         q, k = turned
     q, k, v = split_heads(op, q, heads), split_heads(op, k, groups), split_heads(op, v, groups)
     if past_k is not None:
         k, v = (_with_past(op, past, now, before) for past, now in ((past_k, k), (past_v, v)))
-    keys = shape_of(k)[2]
+    keys = operand_shape(k)[2]
     window = int(attributes.get("local_window_size", -1))
 
     def mask(own: Any) -> Any:
@@ -199,13 +199,13 @@ def _group_query(op: EmittedOps, inputs: list[Any], attributes: dict[str, Any]) 
     if bias is not None:
         biases.append(bias)
     each_k, each_v = (op.repeat(x, heads // groups, 1) if heads != groups else x for x in (k, v))
-    return results_of([attention_of(op, q, each_k, each_v, attributes, biases), k, v], attributes)
+    return results_of([make_attention(op, q, each_k, each_v, attributes, biases), k, v], attributes)
 
 
 def _with_past(op: EmittedOps, past: Any, now: Any, before: Any) -> Any:
     """The cache: for each sequence its past, ``before`` elements long, then what is new."""
-    batch, heads, length, size = shape_of(now)
-    whole = shape_of(past)[2] + length
+    batch, heads, length, size = operand_shape(now)
+    whole = operand_shape(past)[2] + length
 
     def joined(old: Any, new: Any, own: Any) -> Any:
         def element(b: Any, h: Any, t: Any, d: Any) -> Any:

@@ -10,12 +10,18 @@ from typing import Any, Final
 
 from tvm import relax
 
-from eqsat_layout.readers.onnx.contrib.operands import EmittedOps, Maker, refuse_other_results, results_of, shape_of
+from eqsat_layout.readers.onnx.contrib.operands import (
+    EmittedOps,
+    Maker,
+    operand_shape,
+    refuse_other_results,
+    results_of,
+)
 
 
 def _rms(op: EmittedOps, x: Any, scale: Any, attributes: dict[str, Any]) -> Any:
     """RMS norm, computed in float32, as ONNX Runtime does."""
-    axes = list(range(int(attributes.get("axis", -1)) % len(shape_of(x)), len(shape_of(x))))
+    axes = list(range(int(attributes.get("axis", -1)) % len(operand_shape(x)), len(operand_shape(x))))
     wide = op.floats(x)
     mean = op.mean(op.multiply(wide, wide), axes, keepdims=True)
     made = op.multiply(wide, op.rsqrt(op.add(mean, relax.const(float(attributes.get("epsilon", 1e-5)), "float32"))))

@@ -54,16 +54,16 @@ class EmittedOps:
 _OF_LAYERS: Final = ("softmax", "relu", "gelu", "leakyrelu", "layer_norm", "avg_pool2d")
 
 
-def shape_of(value: Any) -> list[Any]:
+def operand_shape(value: Any) -> list[Any]:
     """Its extents, symbolic or not; :class:`EqsatError` where it has none."""
     if not isinstance(getattr(value.ty, "shape", None), relax.ShapeExpr):
         raise EqsatError(f"an operand of unknown shape, {value.ty}, is not done")
     return list(value.ty.shape.values)
 
 
-def extent_of(value: Any, axis: int) -> int:
+def static_extent(value: Any, axis: int) -> int:
     """The extent of one axis, as a number; :class:`EqsatError` where it is symbolic."""
-    extent = shape_of(value)[axis]
+    extent = operand_shape(value)[axis]
     if not isinstance(extent, tirx.IntImm):
         raise EqsatError(f"an operand of which axis {axis} is of unknown size is not done")
     return int(extent)
@@ -75,7 +75,7 @@ def refuse_operand(given: Any, what: str) -> None:
         raise EqsatError(f"with {what} is not done")
 
 
-def array_of(value: Any, what: str) -> np.ndarray[Any, Any]:
+def constant_array(value: Any, what: str) -> np.ndarray[Any, Any]:
     """The elements of a constant; :class:`EqsatError` where it is none."""
     if not isinstance(value, ir.GenericConst):
         raise EqsatError(f"with {what} that are no constants is not done")
@@ -100,9 +100,9 @@ def refuse_other_results(attributes: dict[str, Any], *places: int) -> None:
         raise EqsatError(f"with result {asked[0]} is not done")
 
 
-def transposed(op: EmittedOps, x: Any) -> Any:
+def last_axes_exchanged(op: EmittedOps, x: Any) -> Any:
     """``x`` with its last two axes exchanged."""
-    rank = len(shape_of(x))
+    rank = len(operand_shape(x))
     return op.permute_dims(x, [*range(rank - 2), rank - 1, rank - 2])
 
 

@@ -12,14 +12,14 @@ from typing import Any, Final
 from tvm import relax, sym, te, tirx
 
 from eqsat_layout.errors import EqsatError
-from eqsat_layout.readers.onnx.contrib.attention import attention_of, causal_bias, padding_bias, split_heads
+from eqsat_layout.readers.onnx.contrib.attention import causal_bias, make_attention, padding_bias, split_heads
 from eqsat_layout.readers.onnx.contrib.operands import (
     EmittedOps,
     Maker,
-    extent_of,
+    operand_shape,
     refuse_operand,
     results_of,
-    shape_of,
+    static_extent,
 )
 from eqsat_layout.readers.onnx.contrib.scaled_integers import dequantised
 
@@ -31,7 +31,7 @@ def _attention(op: EmittedOps, inputs: list[Any], attributes: dict[str, Any]) ->
     for name in ("do_rotary", "past_present_share_buffer"):
         if attributes.get(name):
             raise EqsatError(f"with {name} is not done")
-    heads, width = int(attributes["num_heads"]), extent_of(weight, 1)
+    heads, width = int(attributes["num_heads"]), static_extent(weight, 1)
     sizes = [int(size) for size in attributes.get("qkv_hidden_sizes", ())] or [width // 3] * 3
     whole = op.matmul(x, weight)
     if bias is not None:
@@ -45,20 +45,20 @@ def _attention(op: EmittedOps, inputs: list[Any], attributes: dict[str, Any]) ->
         biases.append(_mask_bias(op, mask, k, float(attributes.get("mask_filter_value", -10000.0))))
     if attributes.get("unidirectional"):
         biases.append(causal_bias(op, q, k))
-    made = attention_of(op, q, k, v, attributes, biases)
+    made = make_attention(op, q, k, v, attributes, biases)
     is_kept = attributes["tvm_custom"]["num_outputs"] > 1
     return results_of([made, *([op.stack([k, v], 0)] if is_kept else [])], attributes)
 
 
 def _mask_bias(op: EmittedOps, mask: Any, keys: Any, value: float) -> Any:
     """What is added to the scores: from a mask, or from where the keys of each sequence end (and start)."""
-    rank = len(shape_of(mask))
+    rank = len(operand_shape(mask))
     if rank in (2, 3):
         return padding_bias(op, mask, value)
     if rank != 1:
         raise EqsatError(f"with a mask of {rank} axes is not done")
-    batch, _, length, _ = shape_of(keys)
-    count, analyzer = shape_of(mask)[0], sym.Analyzer()
+    batch, _, length, _ = operand_shape(keys)
+    count, analyzer = operand_shape(mask)[0], sym.Analyzer()
     has_starts = analyzer.can_prove_equal(count, 2 * batch)
     if not has_starts and not analyzer.can_prove_equal(count, batch):
         raise EqsatError(f"with a mask of length {count} for a batch of {batch} is not done")
@@ -83,7 +83,7 @@ def _quantised_attention(op: EmittedOps, inputs: list[Any], attributes: dict[str
 def _embedded(op: EmittedOps, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     """``EmbedLayerNormalization``; the second result counts the words of each sequence by the mask."""
     words, segments, word_rows, place_rows, segment_rows, gamma, beta, mask, places = inputs[:9]
-    batch, length = shape_of(words)
+    batch, length = operand_shape(words)
     if places is None:
         places = op.expand_dims(op.arange(0, length, 1, "int64"), 0)
     whole = op.add(op.take(word_rows, words, 0), op.take(place_rows, places, 0))

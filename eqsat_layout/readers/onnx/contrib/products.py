@@ -11,7 +11,14 @@ import numpy as np
 from tvm import relax
 
 from eqsat_layout.errors import EqsatError
-from eqsat_layout.readers.onnx.contrib.operands import EmittedOps, Maker, array_of, refuse_operand, shape_of, transposed
+from eqsat_layout.readers.onnx.contrib.operands import (
+    EmittedOps,
+    Maker,
+    constant_array,
+    last_axes_exchanged,
+    operand_shape,
+    refuse_operand,
+)
 
 
 def _activation(op: EmittedOps, x: Any, attributes: dict[str, Any]) -> Any:
@@ -33,7 +40,9 @@ def _product(op: EmittedOps, inputs: list[Any], attributes: dict[str, Any]) -> A
     """``FusedMatMul``."""
     if attributes.get("transBatchA") or attributes.get("transBatchB"):
         raise EqsatError("with transBatchA or transBatchB is not done")
-    sides = [transposed(op, x) if attributes.get(f"trans{s}") else x for x, s in zip(inputs[:2], "AB", strict=True)]
+    sides = [
+        last_axes_exchanged(op, x) if attributes.get(f"trans{s}") else x for x, s in zip(inputs[:2], "AB", strict=True)
+    ]
     return op.scaled(op.matmul(*sides), float(attributes.get("alpha", 1.0)))
 
 
@@ -50,7 +59,7 @@ def _gemm(op: EmittedOps, inputs: list[Any], attributes: dict[str, Any]) -> Any:
 def _convolution(op: EmittedOps, inputs: list[Any], attributes: dict[str, Any]) -> Any:
     """``FusedConv``."""
     x, w, bias, more = inputs[:4]
-    axes = len(shape_of(x)) - 2
+    axes = len(operand_shape(x)) - 2
     ones = [1] * axes
     if attributes.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
         raise EqsatError(f"with auto_pad={attributes['auto_pad']} is not done")
@@ -82,11 +91,11 @@ def _product_of_packed_weights(op: EmittedOps, inputs: list[Any], attributes: di
     if bits not in (2, 4, 8):
         raise EqsatError(f"with bits={bits} is not done")
     blocks = -(-columns // block)
-    scales = array_of(inputs[2], "scales").astype("float32").reshape(rows, blocks)
-    numbers = _unpacked(array_of(inputs[1], "weights").reshape(rows, -1), bits)[:, : blocks * block]
+    scales = constant_array(inputs[2], "scales").astype("float32").reshape(rows, blocks)
+    numbers = _unpacked(constant_array(inputs[1], "weights").reshape(rows, -1), bits)[:, : blocks * block]
     zeros: Any = float(1 << (bits - 1))
     if inputs[3] is not None:
-        given = array_of(inputs[3], "zeros").reshape(rows, -1)
+        given = constant_array(inputs[3], "zeros").reshape(rows, -1)
         own = _unpacked(given, bits) if given.dtype == np.uint8 else given
         zeros = own[:, :blocks].astype("float32").reshape(rows, blocks, 1)
     less = (numbers.reshape(rows, blocks, block).astype("float32") - zeros).reshape(rows, -1)[:, :columns]

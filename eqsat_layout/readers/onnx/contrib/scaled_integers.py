@@ -12,8 +12,8 @@ from typing import Any, Final
 from tvm import relax
 
 from eqsat_layout.readers.onnx import recurrent
-from eqsat_layout.readers.onnx.contrib.operands import EmittedOps, Maker, shape_of, transposed
-from eqsat_layout.readers.onnx.quantized import rounded
+from eqsat_layout.readers.onnx.contrib.operands import EmittedOps, Maker, last_axes_exchanged, operand_shape
+from eqsat_layout.readers.onnx.quantized import rounded_to_range
 
 
 def dequantised(op: EmittedOps, x: Any, scale: Any, zero: Any) -> Any:
@@ -26,7 +26,7 @@ def dequantised(op: EmittedOps, x: Any, scale: Any, zero: Any) -> Any:
 
 def _quantised(op: EmittedOps, value: Any, scale: Any, zero: Any, like: Any = None) -> Any:
     """``value / scale + zero``, rounded and saturated to the type of ``zero``, of ``like`` where there is no zero."""
-    return rounded(op.builder, op.divide(value, scale), zero, str((like if zero is None else zero).ty.dtype))
+    return rounded_to_range(op.builder, op.divide(value, scale), zero, str((like if zero is None else zero).ty.dtype))
 
 
 def _on_dequantised(function: Maker, count: int) -> Callable[..., Any]:
@@ -48,7 +48,7 @@ def _quantised_concat(op: EmittedOps, inputs: list[Any], attributes: dict[str, A
 
 
 def _global_mean(op: EmittedOps, given: list[Any], attributes: dict[str, Any]) -> Any:
-    axes = len(shape_of(given[0])) - 2
+    axes = len(operand_shape(given[0])) - 2
     if attributes.get("channels_last"):
         return op.mean(given[0], list(range(1, 1 + axes)), keepdims=True)
     return op.mean(given[0], list(range(2, 2 + axes)), keepdims=True)
@@ -59,7 +59,7 @@ def _quantised_gemm(op: EmittedOps, inputs: list[Any], attributes: dict[str, Any
     a, a_scale, a_zero, b, b_scale, b_zero, c, y_scale, y_zero = inputs[:9]
     sides = []
     for x, zero, turns in ((a, a_zero, "transA"), (b, b_zero, "transB")):
-        wide = transposed(op, op.floats(x)) if attributes.get(turns) else op.floats(x)
+        wide = last_axes_exchanged(op, op.floats(x)) if attributes.get(turns) else op.floats(x)
         sides.append(op.subtract(wide, op.floats(zero)))
     sums = op.matmul(*sides)
     if c is not None:
@@ -98,8 +98,10 @@ def _dynamically_quantised_lstm(op: EmittedOps, inputs: list[Any], attributes: d
     """``DynamicQuantizeLSTM`` on dequantised weights; data and states are not quantised."""
     weights = []
     for matrix, scale, zero in ((inputs[1], *inputs[8:10]), (inputs[2], *inputs[10:12])):
-        spread = [op.reshape(one, [shape_of(one)[0], 1, -1]) if shape_of(one) else one for one in (scale, zero)]
-        weights.append(transposed(op, dequantised(op, matrix, *spread)))
+        spread = [
+            op.reshape(one, [operand_shape(one)[0], 1, -1]) if operand_shape(one) else one for one in (scale, zero)
+        ]
+        weights.append(last_axes_exchanged(op, dequantised(op, matrix, *spread)))
     return recurrent.converted(op.builder, "LSTM", [inputs[0], *weights, *inputs[3:8]], attributes)
 
 

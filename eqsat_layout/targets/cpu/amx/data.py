@@ -99,7 +99,9 @@ class DataInPlace:
         own = product.rows.at(self._tile(at, pair * TILES + row))
         steps = product.steps.at_run(rows.vector(at, block), zero)
         start = substitute(product.data.value, product.shared_places(at.batch) | own | steps)
-        return matrix_unit.loaded(register, start.source, list(start.indices), self.stride * product.numbers.part_bytes)
+        return matrix_unit.loaded_tile(
+            register, start.source, list(start.indices), self.stride * product.numbers.part_bytes
+        )
 
     def number(self, at: Task, row: Any) -> Any:
         """See :class:`TilesOfData`."""
@@ -190,7 +192,7 @@ class DataInImage(_Cut):
         steps = rows.product.steps.at_run(rows.vector(at, block), number(0))
         own = tirx.floormod(at.first, image.line) + (pair * TILES + row) * matrix_unit.ROWS
         place = [number(part), own + image.pixel(steps), image.channel(steps)]
-        return matrix_unit.loaded(
+        return matrix_unit.loaded_tile(
             register, self._pixels, place, image.channels.extent * rows.product.numbers.part_bytes
         )
 
@@ -253,7 +255,7 @@ class CutData(_Cut):
     def loaded(self, register: int, at: Task, pair: Any, block: Any, part: int, row: int) -> Any:
         """See :class:`TilesOfData`."""
         place = [pair, block, *map(self.rows.loops.number, (part, row, 0, 0))]
-        return matrix_unit.loaded(register, self._tiles, place)
+        return matrix_unit.loaded_tile(register, self._tiles, place)
 
     def _cut(self, at: Task, pair: Any, block: Any, row: Any) -> Any:
         """The parts of one row of a block."""

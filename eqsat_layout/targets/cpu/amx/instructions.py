@@ -74,7 +74,7 @@ def cleared(tile: int) -> Any:
     return _instruction("tilezero", _tile(tile))
 
 
-def loaded(tile: int, buffer: Any, indices: Sequence[Any], stride: int = ROW_BYTES) -> Any:
+def loaded_tile(tile: int, buffer: Any, indices: Sequence[Any], stride: int = ROW_BYTES) -> Any:
     """A tile from 1024 bytes in one piece, or in rows that are ``stride`` bytes apart."""
     return _instruction("tileloadd64", _tile(tile), _address(buffer, indices), tirx.IntImm("int64", stride))
 
@@ -84,7 +84,7 @@ def stored(tile: int, buffer: Any, indices: Sequence[Any]) -> Any:
     return _instruction("tilestored64", _tile(tile), _address(buffer, indices), tirx.IntImm("int64", ROW_BYTES))
 
 
-def multiplied(result: int, rows: int, columns: int) -> Any:
+def tile_product(result: int, rows: int, columns: int) -> Any:
     """Adds a product of tiles of bfloat16 to one of float32.
 
     Row ``i`` of the tile ``columns`` holds steps ``2 i`` and ``2 i + 1`` of every column, side by side.

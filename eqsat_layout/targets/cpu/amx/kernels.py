@@ -167,7 +167,7 @@ class _Kernel:
 
         start: Any = sequence([matrix_unit.cleared(tile(*own)) for own in sums])
         if self.plan.pieces > 1:
-            resumed = sequence([matrix_unit.loaded(tile(*own), self._sums, place(*own)) for own in sums])
+            resumed = sequence([matrix_unit.loaded_tile(tile(*own), self._sums, place(*own)) for own in sums])
             start = tirx.IfThenElse(at.piece == 0, start, resumed)
 
         def step(block: Any) -> Any:

@@ -75,7 +75,7 @@ class Floats(TileNumbers):
 
     def multiplied(self, result: int, rows: int, columns: int) -> Any:
         """See :class:`TileNumbers`."""
-        return matrix_unit.multiplied(result, rows, columns)
+        return matrix_unit.tile_product(result, rows, columns)
 
 
 @dataclass(frozen=True)

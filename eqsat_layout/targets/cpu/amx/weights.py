@@ -98,7 +98,7 @@ class WeightsInPlace:
         vector = at.piece * self.panels.blocks + block
         places = self.panels.places(at, number, self.panels.loops.number(column), zero, vector, zero)
         first = substitute(self.panels.product.weights.value, places)
-        return matrix_unit.loaded(register, first.source, list(first.indices), self.stride)
+        return matrix_unit.loaded_tile(register, first.source, list(first.indices), self.stride)
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ class CutWeights:
     def loaded(self, register: int, at: Task, number: Any, block: Any, part: int, column: int) -> Any:
         """See :class:`TilesOfWeights`."""
         place = [tirx.floormod(number, self._held), block, *map(self.panels.loops.number, (part, column, 0, 0))]
-        return matrix_unit.loaded(register, self._panel, place)
+        return matrix_unit.loaded_tile(register, self._panel, place)
 
     def _cut(self, line: Any, at: Task, number: Any) -> Any:
         """The parts of a row of a tile; rows are counted as they lie in memory."""

@@ -16,7 +16,7 @@ from eqsat_layout.targets.cpu.chains.row_blocks import ROWS, RowBlock, row_block
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.row_lanes import row_lanes
 from eqsat_layout.targets.cpu.single.loops import in_vectors
-from eqsat_layout.targets.cpu.single.tile_loops import extent_of
+from eqsat_layout.targets.cpu.single.tile_order import loop_iterations
 from eqsat_layout.targets.schedules import lookups
 from eqsat_layout.targets.schedules.stages import Stage, divisors, stage_of
 
@@ -53,7 +53,7 @@ def schedule_fused_rows(sch: Any, stages: Sequence[Stage], count: int, machine: 
         sch.set_scope(one.block, 0, "local")
     for one, domain in zip(blocks, domains, strict=True):
         own = lookups.get_loops(sch, one.block)[-len(lookups.get(sch, one.block).iter_vars) :]
-        if math.prod(extent_of(sch, loop) for loop in own) * rows != domain * size:
+        if math.prod(loop_iterations(sch, loop) for loop in own) * rows != domain * size:
             raise Refused("rows that need others: these would be made again and again")
         one.finish(sch, one.block)
 

@@ -21,7 +21,8 @@ from eqsat_layout.targets.cpu.model.register_tiles import register_tile
 from eqsat_layout.targets.cpu.model.row_lanes import row_lanes
 from eqsat_layout.targets.cpu.single.loops import in_vectors
 from eqsat_layout.targets.cpu.single.pads import breaks_vectors, fill_and_copy
-from eqsat_layout.targets.cpu.single.tile_loops import extent_of, in_order_of_results, reduce_in_tile, split_tiles
+from eqsat_layout.targets.cpu.single.tile_loops import reduce_in_tile, split_tiles
+from eqsat_layout.targets.cpu.single.tile_order import in_order_of_results, loop_iterations
 from eqsat_layout.targets.schedules import lookups
 from eqsat_layout.targets.schedules.epilogues import epilogue_of, is_in_place
 from eqsat_layout.targets.schedules.stages import Stage, cached_write, stage_of, stages_of
@@ -144,7 +145,7 @@ def _reduction(sch: Any, stage: Stage, out: Any, loops: Sequence[Any] | None, ma
     loops = loops or lookups.get_loops(sch, out)[-count:]
     made = _made_before(sch, stage)
     given = [load.buffer for load in stage.loads if not is_one_of(load.buffer, made)]
-    local = stage.within([extent_of(sch, loop) for loop in loops], given)
+    local = stage.within([loop_iterations(sch, loop) for loop in loops], given)
     tile = register_tile(local, machine)
     if tile is None:
         raise Refused("no vector axis")
@@ -188,7 +189,7 @@ def _following_load(sch: Any, stage: Stage, loops: Sequence[Any], machine: CpuMa
     order = sorted(outer, key=lambda place: -abs(read[place] or 0))
     in_page = machine.page_bytes // stage.write.element_bytes
     far = sorted((place for place in outer if (stored[place] or 0) >= in_page), key=lambda place: stored[place] or 0)
-    while math.prod(extent_of(sch, loops[place]) for place in far) > machine.tlb_pages // 2:
+    while math.prod(loop_iterations(sch, loops[place]) for place in far) > machine.tlb_pages // 2:
         order.remove(far[-1])
         order.insert(0, far.pop())
     loops = [*(loops[place] for place in order), loops[last]]

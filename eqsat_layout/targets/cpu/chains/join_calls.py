@@ -38,7 +38,7 @@ from eqsat_layout.targets.cpu.model.chain_model import ChainModel, FusedTiles
 from eqsat_layout.targets.cpu.places.byte_words import in_words
 from eqsat_layout.targets.cpu.schedule import joined_primfunc
 from eqsat_layout.targets.cpu.single.dense_rows import in_dense_rows
-from eqsat_layout.targets.cpu.single.simplify import simplified
+from eqsat_layout.targets.cpu.single.simplify import simplified_schedule
 from eqsat_layout.targets.schedules.attempts import isolated, unless_refused
 from eqsat_layout.targets.schedules.fuse_rows import fuse_axes
 from eqsat_layout.targets.schedules.stages import Stage, new_schedule, stages_of
@@ -186,7 +186,7 @@ class _CallJoiner:
     def _schedule_of(self, window: Sequence[KernelCall]) -> Any:
         """One over all stages of a window; ``None`` where its calls are no one function."""
         function = self._function(window)
-        return simplified(new_schedule(function), self.machine) if function else None
+        return simplified_schedule(new_schedule(function), self.machine) if function else None
 
     def _function(self, window: Sequence[KernelCall]) -> Any:
         """All calls of a window as one; ``None`` where there is none."""
@@ -233,7 +233,7 @@ class _CallJoiner:
         return self._once(self.known.kernels, number, [call], lambda: self._new_kernel(self.mod[call.callee]))
 
     def _new_kernel(self, function: Any) -> _Kernel | None:
-        sch = simplified(new_schedule(function), self.machine)
+        sch = simplified_schedule(new_schedule(function), self.machine)
         chain = chain_of(stages_of(sch))
         if not chain.is_known:
             return None

@@ -16,13 +16,8 @@ from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.register_tiles import register_tile
 from eqsat_layout.targets.cpu.single.loops import in_vectors
-from eqsat_layout.targets.cpu.single.tile_loops import (
-    add_up_partial_results,
-    axis_loops,
-    extent_of,
-    partial_results,
-    split_tiles,
-)
+from eqsat_layout.targets.cpu.single.tile_loops import add_up_partial_results, axis_loops, partial_results, split_tiles
+from eqsat_layout.targets.cpu.single.tile_order import loop_iterations
 from eqsat_layout.targets.schedules import lookups
 from eqsat_layout.targets.schedules.stages import Stage, divisors, stage_of
 
@@ -60,8 +55,8 @@ def add_up_pieces(sch: Any, pieces: Any, stage: Stage, machine: CpuMachine) -> N
     """
     makers = [block for block in lookups.get_producers(sch, pieces) if _is_only_for(sch, block, pieces)]
     spatial, reduced = axis_loops(sch, stage)
-    (piece,) = (loop for loop in reduced if extent_of(sch, loop) > 1)
-    extents = [extent_of(sch, loop) for loop in spatial]
+    (piece,) = (loop for loop in reduced if loop_iterations(sch, loop) > 1)
+    extents = [loop_iterations(sch, loop) for loop in spatial]
     tile = register_tile(stage_of(sch, pieces).within([1, *extents]), machine)
     if tile is None or tile.vector == 0:
         raise Refused("no vector axis")

@@ -143,7 +143,7 @@ class Chain:
     @cached_property
     def most_between(self) -> int:
         """Bytes of the largest result of a stage that others read."""
-        return max((bytes_of(stage) for stage in self.stages[:-1]), default=0)
+        return max((result_bytes(stage) for stage in self.stages[:-1]), default=0)
 
     @property
     def passes(self) -> int:
@@ -221,6 +221,6 @@ def full_extents(stage: Stage) -> Extents:
     return tuple(axis.extent or 1 for axis in stage.spatial)
 
 
-def bytes_of(stage: Stage) -> int:
+def result_bytes(stage: Stage) -> int:
     """The bytes of a stage's result."""
     return math.prod(full_extents(stage)) * stage.write.element_bytes

@@ -20,10 +20,10 @@ from eqsat_layout.targets.cpu.model.chain import (
     Chain,
     Extents,
     Link,
-    bytes_of,
     full_extents,
     is_of_phases,
     reduces_rows,
+    result_bytes,
     row_axes,
 )
 from eqsat_layout.targets.cpu.model.overlap import each_overlapped, overlapped
@@ -124,7 +124,7 @@ class ChainModel:
 
     def faster(self, chain: Chain, nanoseconds: float) -> FusedTiles | None:
         """The fastest tiles, if they take clearly less time than so much."""
-        between = sum(bytes_of(stage) + self._written_bytes(stage) for stage in chain.stages[:-1])
+        between = sum(result_bytes(stage) + self._written_bytes(stage) for stage in chain.stages[:-1])
         most = between / self._memory + len(chain.stages) * self._launch  # that it can save
         share = self._share(chain)
         if share is None:
@@ -232,7 +232,7 @@ class ChainModel:
 
     def _written_bytes(self, stage: Stage) -> int:
         """Bytes that go to or from memory: a line that has left the last-level cache is read before it is written."""
-        size = bytes_of(stage)
+        size = result_bytes(stage)
         return size if size <= self._machine.last_level_working_set else 2 * size
 
     def _cycles_of(

@@ -148,7 +148,7 @@ class OperandLoad:
         return self.streams(tiles) >= groups * (machine.l1_working_set // machine.l1_way_bytes)
 
 
-def touched_bytes(load: OperandLoad, tile: RegisterTile | Tiles, machine: CpuMachine, *, goes_on: bool = False) -> Any:
+def bytes_to_l1(load: OperandLoad, tile: RegisterTile | Tiles, machine: CpuMachine, *, goes_on: bool = False) -> Any:
     """Bytes that a step of a tile, or of each, moves to L1. ``goes_on``: along the same rows in the next step."""
     moved = load.moved(tile)
     stride = load.strides[tile.vector] or 0

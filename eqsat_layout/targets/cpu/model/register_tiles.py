@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.core_sharing import cut_into, pieces_of, shared_tiles
-from eqsat_layout.targets.cpu.model.operand_loads import OperandLoad, touched_bytes
+from eqsat_layout.targets.cpu.model.operand_loads import OperandLoad, bytes_to_l1
 from eqsat_layout.targets.cpu.model.tile_choices import LARGEST, cheapest_tiles
 from eqsat_layout.targets.cpu.model.tile_problem import LONG, TileProblem, problem_of, readings
 from eqsat_layout.targets.cpu.model.tiles import RegisterTile
@@ -192,7 +192,7 @@ def reduction_pieces(stage: Stage, tile: RegisterTile, machine: CpuMachine) -> i
         return 1
     weights = stage.vector_load
     loads = [load for load in problem_of(stage, stage.spatial, machine).loads if load.strides[tile.vector]]
-    panel = max((touched_bytes(load, tile, machine) * load.steps for load in loads), default=0)
+    panel = max((bytes_to_l1(load, tile, machine) * load.steps for load in loads), default=0)
     if weights is None or panel < _PANEL * machine.l2_working_set:
         return 1
     most = (_PIECE if readings(stage, weights) <= _FEW_ROWS else _PANEL) * machine.l2_working_set

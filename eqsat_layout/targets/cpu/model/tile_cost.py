@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from eqsat_layout.targets.cpu.machine import CpuMachine
-from eqsat_layout.targets.cpu.model.operand_loads import OperandLoad, touched_bytes
+from eqsat_layout.targets.cpu.model.operand_loads import OperandLoad, bytes_to_l1
 from eqsat_layout.targets.cpu.model.tile_problem import TileProblem
 from eqsat_layout.targets.cpu.model.tiles import Tiles
 
@@ -58,7 +58,7 @@ def tile_step_cycles(problem: TileProblem, tiles: Tiles, machine: CpuMachine) ->
         elif problem.has_panels:
             waiting += load.unfetched(tiles, machine)
         waiting += load.awaited(tiles, machine)
-        touched = touched_bytes(load, tiles, machine, goes_on=not problem.has_panels)
+        touched = bytes_to_l1(load, tiles, machine, goes_on=not problem.has_panels)
         panel = touched * load.distinct(tiles)
         is_far = panel > machine.l1_working_set // 2
         if load.readings:

@@ -19,7 +19,7 @@ from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.register_tiles import any_tile_cycles
 from eqsat_layout.targets.schedules.accesses import as_int, depends_on
-from eqsat_layout.targets.schedules.block_facts import is_one_to_one
+from eqsat_layout.targets.schedules.block_facts import runs_axes_in_loops
 from eqsat_layout.targets.schedules.stages import Stage, has_reduction, new_schedule, stages_of
 from eqsat_layout.tir.analyzers import analyzer_of
 from eqsat_layout.tir.blocks import (
@@ -150,7 +150,7 @@ class _Merger:
         store, init = store_of(block), block.init
         if not any(buffer in self.rows for buffer, _ in accesses_of(block)):
             return statement
-        if not is_one_to_one(statement, block, len(block.iter_vars)):
+        if not runs_axes_in_loops(statement, block, len(block.iter_vars)):
             raise Refused("a part of a plane")
         height, width = own[-2:]
         sizes = int(height.dom.extent), int(width.dom.extent)

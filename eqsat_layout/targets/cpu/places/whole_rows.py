@@ -18,7 +18,7 @@ from tvm import ir, s_tir, tirx
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.schedules.accesses import as_int, depends_on, element_bytes
-from eqsat_layout.targets.schedules.block_facts import is_one_to_one
+from eqsat_layout.targets.schedules.block_facts import runs_axes_in_loops
 from eqsat_layout.targets.schedules.stages import has_reduction
 from eqsat_layout.tir.blocks import (
     accesses_of,
@@ -157,7 +157,7 @@ class _Widener:
         block = block_of(statement)
         if str(block.name_hint) not in self.widened:
             return statement
-        if not is_one_to_one(statement, block, len(block.iter_vars)):
+        if not runs_axes_in_loops(statement, block, len(block.iter_vars)):
             raise Refused("a part of the result")
         rows = _rows_of(block)
         domain = ir.Range(rows.dom.min, tirx.const(self._full, rows.dom.extent.ty.dtype))

@@ -20,8 +20,8 @@ from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.single.lanes import (
     LaneBody,
     Lanes,
-    constant,
-    lanes_along,
+    constant_vector,
+    lanes_of_stage,
     shuffled,
     table_of,
     vector_at,
@@ -43,7 +43,7 @@ def from_few_vectors(block: Any, stage: Stage, machine: CpuMachine) -> LaneBody:
     store = store_of(block)
     *outer, last = block.iter_vars
     extent = int(last.dom.extent)
-    size = lanes_along(stage, machine, extent)
+    size = lanes_of_stage(stage, machine, extent)
     starts = [min(start, extent - size) for start in range(0, extent, size)]
     together = [axis for axis in outer if _is_with(store.value, axis.var, last.var)]
     sizes = [int(axis.dom.extent) for axis in together]
@@ -77,7 +77,7 @@ class _Row:
 
     def table(self, expr: Any) -> Any:
         """The vector of numbers that depend on the place only."""
-        return constant(table_of(expr, self._var, self._places))
+        return constant_vector(table_of(expr, self._var, self._places))
 
     def load(self, load: Any) -> Any:
         """A shuffle of the vectors that hold what the load reads."""

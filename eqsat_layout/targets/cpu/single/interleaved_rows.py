@@ -17,7 +17,14 @@ from tvm import tirx
 
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cpu.machine import CpuMachine
-from eqsat_layout.targets.cpu.single.lanes import LaneBody, Lanes, lanes_along, shuffled, transposed, vector_at
+from eqsat_layout.targets.cpu.single.lanes import (
+    LaneBody,
+    Lanes,
+    lanes_of_stage,
+    shuffled,
+    transposed_vectors,
+    vector_at,
+)
 from eqsat_layout.targets.schedules.accesses import as_int, depends_on
 from eqsat_layout.targets.schedules.rebuild import CutAxis
 from eqsat_layout.targets.schedules.stages import Stage, divisors
@@ -45,7 +52,7 @@ class _Turns:
         if not 1 < self._turns <= _MOST_TURNS or extent % self._turns:
             raise Refused("no turns")
         each = extent // self._turns
-        self._size = lanes_along(stage, machine, each)
+        self._size = lanes_of_stage(stage, machine, each)
         dtype = str(self._row.var.ty.dtype)
         self._tile = CutAxis.of(each, -(-each // self._size), self._size, dtype)
         self._place, self._first = tirx.Var("j", dtype), tirx.Var("f", dtype)
@@ -126,7 +133,7 @@ class _Turns:
             indices = [substitute(index, {self._first: self._tile.first}) for index in row]
             at = vector_at([*indices, tirx.IntImm(str(self._row.var.ty.dtype), low)], self._size)
             vectors.append(self._named(tirx.BufferLoad(source, at)))
-        columns = transposed(vectors, self._named)
+        columns = transposed_vectors(vectors, self._named)
         self._squares.append((source, rows[0], low, columns))
         return columns
 

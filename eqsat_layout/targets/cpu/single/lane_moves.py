@@ -24,7 +24,7 @@ from eqsat_layout.targets.cpu.single.lanes import (
     LaneBody,
     Lanes,
     sizes_along,
-    transposed,
+    transposed_vectors,
     vector_at,
 )
 from eqsat_layout.targets.cpu.single.looked_up_rows import is_looked_up, looked_up_rows
@@ -202,7 +202,7 @@ class _Square:
         lanes = Lanes(self.row, self.size, self._down, _no_table, self._choice_down)
         places = range(first, first + self.size)
         columns = (substitute(one, {self.column: self.columns.first + place}) for place in places)
-        return transposed([self._named(lanes.of(column)) for column in columns], self._named)
+        return transposed_vectors([self._named(lanes.of(column)) for column in columns], self._named)
 
     def _down(self, load: Any) -> Any:
         return self._memory.vector(load, self.row, self.rows.first)

@@ -93,7 +93,7 @@ def table_of(expr: Any, var: Any, places: npt.NDArray[np.int64]) -> npt.NDArray[
     return np.asarray(ROUNDED[name](table_of(expr.args[0], var, places)))
 
 
-def constant(values: npt.NDArray[Any]) -> Any:
+def constant_vector(values: npt.NDArray[Any]) -> Any:
     """A vector of numbers."""
     return shuffled([tirx.const(value.item(), str(values.dtype)) for value in values], range(len(values)))
 
@@ -124,7 +124,7 @@ def _chosen(vectors: list[Any], lanes: npt.NDArray[np.int64], count: int) -> Any
     return shuffled([*vectors, *vectors[:1] * more], lanes)
 
 
-def transposed(vectors: Sequence[Any], named: Callable[[Any], Any]) -> list[Any]:
+def transposed_vectors(vectors: Sequence[Any], named: Callable[[Any], Any]) -> list[Any]:
     """The columns of a square matrix given as one vector per row. ``named`` binds an intermediate vector to a name.
 
     A power of two of them, from 4 to 16 lanes: pairs of elements, then of pairs, within quads of lanes, then quads.
@@ -169,7 +169,7 @@ def vector_at(indices: Sequence[Any], size: int) -> list[Any]:
     return [*outer, tirx.Ramp(last, tirx.IntImm(str(last.ty.dtype), 1), size)]
 
 
-def lanes_along(stage: Stage, machine: CpuMachine, *extents: int | None) -> int:
+def lanes_of_stage(stage: Stage, machine: CpuMachine, *extents: int | None) -> int:
     """Elements of a vector, no more than there are along the axes."""
     return sizes_along(stage, machine, *extents)[0]
 

@@ -15,7 +15,7 @@ from tvm import tirx
 
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cpu.machine import CpuMachine
-from eqsat_layout.targets.cpu.single.lanes import LaneBody, Lanes, lanes_along, vector_at
+from eqsat_layout.targets.cpu.single.lanes import LaneBody, Lanes, lanes_of_stage, vector_at
 from eqsat_layout.targets.schedules.accesses import StageAccess, element_bytes
 from eqsat_layout.targets.schedules.stages import Stage
 from eqsat_layout.tir.arithmetic import BINARY
@@ -53,7 +53,7 @@ class _Runs:
         if not any(is_looked_up(load, stage) for load in stage.loads):
             raise Refused("no run is looked up")
         self._extent, self._count = int(self._last.dom.extent), int(self._line.dom.extent)
-        self._size = lanes_along(stage, machine, self._extent)
+        self._size = lanes_of_stage(stage, machine, self._extent)
         if self._extent > _MOST_VECTORS * self._size:
             raise Refused("more than straight code is good for")
         self._lanes = min(machine.lanes(4), self._count)

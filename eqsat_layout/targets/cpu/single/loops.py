@@ -12,7 +12,7 @@ from typing import Any
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.core_sharing import cut_into, pieces_of
 from eqsat_layout.targets.cpu.model.vectors import vector_lanes
-from eqsat_layout.targets.cpu.single.tile_loops import extent_of, outer_order
+from eqsat_layout.targets.cpu.single.tile_order import loop_iterations, outer_order
 from eqsat_layout.targets.schedules.accesses import StageAccess, StageAxis
 from eqsat_layout.targets.schedules.stages import Stage
 
@@ -31,9 +31,9 @@ def parallel_pieces(sch: Any, outer: Sequence[Any], machine: CpuMachine, stage: 
     """Parallel over pieces of an axis, where cores are to share it, else over leading tiles (in their order)."""
     order, pieces = outer_order(stage), pieces_of(stage, machine)
     for place in map(order.index, pieces.axes):
-        if math.prod(extent_of(sch, loop) for loop in outer[:place]) == 1:
+        if math.prod(loop_iterations(sch, loop) for loop in outer[:place]) == 1:
             break  # they take pieces anyway
-        count = cut_into(extent_of(sch, outer[place]), pieces.count, machine)
+        count = cut_into(loop_iterations(sch, outer[place]), pieces.count, machine)
         if count < 2:
             continue
         piece, rest = sch.split(outer[place], [count, None])
@@ -47,7 +47,7 @@ def parallel_pieces(sch: Any, outer: Sequence[Any], machine: CpuMachine, stage: 
 def parallel_tiles(sch: Any, outer: Sequence[Any], machine: CpuMachine, stage: Stage, wanted: int | None = None) -> Any:
     """Parallel over leading tiles, ``wanted`` or more; at least one loop stays inside. The innermost one comes back."""
     wanted = wanted or _TASKS * machine.cores
-    is_few = math.prod(extent_of(sch, loop) for loop in outer[:-1]) < wanted
+    is_few = math.prod(loop_iterations(sch, loop) for loop in outer[:-1]) < wanted
     fused, taken = _share_first(sch, outer if is_few else outer[:-1], machine, stage, wanted)
     return fused if taken == len(outer) else outer[-1]
 
@@ -56,7 +56,7 @@ def _share_first(sch: Any, loops: Sequence[Any], machine: CpuMachine, stage: Sta
     """The first loops as one of ``wanted`` tasks, or all of them; and how many they are. Parallel if that pays."""
     taken, tasks = 0, 1
     while taken < len(loops) and (taken == 0 or tasks < wanted):
-        tasks *= extent_of(sch, loops[taken])
+        tasks *= loop_iterations(sch, loops[taken])
         taken += 1
     fused = sch.fuse(*loops[:taken]) if taken > 1 else loops[0]
     if stage.domain >= SMALL and machine.cores > 1:
@@ -66,7 +66,7 @@ def _share_first(sch: Any, loops: Sequence[Any], machine: CpuMachine, stage: Sta
 
 def in_vectors(sch: Any, loop: Any, width: int) -> list[Any]:
     """The loop in vectors, where any divides it: the loops outside of them, if so."""
-    lanes = vector_lanes(extent_of(sch, loop), width)
+    lanes = vector_lanes(loop_iterations(sch, loop), width)
     if lanes < 2:
         return []
     outer, lane = sch.split(loop, [None, lanes])

@@ -155,7 +155,7 @@ class _Sums:
         matrix = np.zeros((len(self._targets.loads), len(self._operands.loads)), "float32")
         for place, factor in self._factors.items():
             matrix[place] = factor
-        return list(zip(self._targets.loads, combined(matrix, self._operands.loads), strict=True))
+        return list(zip(self._targets.loads, rows_times(matrix, self._operands.loads), strict=True))
 
 
 class _Numbers:
@@ -175,7 +175,7 @@ class _Numbers:
         return found
 
 
-def combined(matrix: Elements, operands: Sequence[Any]) -> list[Any]:
+def rows_times(matrix: Elements, operands: Sequence[Any]) -> list[Any]:
     """The rows of ``matrix`` times ``operands``, with a sum that several have as the same expression.
 
     ``operands`` may be numbers or expressions: whatever is added and multiplied by numbers.

@@ -12,7 +12,7 @@ from typing import Any
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.vectors import lanes_of_run, vector_lanes
 from eqsat_layout.targets.cpu.single.loops import run_of
-from eqsat_layout.targets.cpu.single.tile_loops import extent_of
+from eqsat_layout.targets.cpu.single.tile_order import loop_iterations
 from eqsat_layout.targets.schedules import lookups
 from eqsat_layout.targets.schedules.stages import Stage, stage_of
 
@@ -42,7 +42,7 @@ def _run_in_vectors(sch: Any, block: Any, machine: CpuMachine) -> list[Any]:
     """The loops outside. What lies in one piece is one loop first."""
     stage, loops = stage_of(sch, block), lookups.get_loops(sch, block)
     run = _whole_run(sch, stage, loops)
-    extents = [extent_of(sch, loop) for loop in loops[-run:]]
+    extents = [loop_iterations(sch, loop) for loop in loops[-run:]]
     outer, last = list(loops[:-run]), sch.fuse(*loops[-run:]) if run > 1 else loops[-1]
     width = machine.lanes(stage.write.element_bytes)
     lanes = lanes_of_run(extents, width) if stage.loads else vector_lanes(math.prod(extents), width)
@@ -57,5 +57,5 @@ def _whole_run(sch: Any, stage: Stage, loops: list[Any]) -> int:
     run = max(1, run_of(stage.axes, [stage.write, *stage.loads]))
     axes = dict(zip(range(-len(stage.axes), 0), stage.axes, strict=True))
     inside = range(-1, -run, -1)
-    part = next((-place for place in inside if extent_of(sch, loops[place]) != axes[place].extent), run)
+    part = next((-place for place in inside if loop_iterations(sch, loops[place]) != axes[place].extent), run)
     return min(run, part)

@@ -19,7 +19,7 @@ from eqsat_layout.targets.schedules.stages import Stage, new_schedule
 _MANY_PARTS = 8  # of a concat, beyond which those that pad or transpose are made first: else no part is in vectors
 
 
-def simplified(sch: Any, machine: CpuMachine) -> Any:
+def simplified_schedule(sch: Any, machine: CpuMachine) -> Any:
     """The same in fewer stages, and epilogues over the axes of their reductions."""
     sch = without_unit_reductions(sch)
     inlined = inline_producers(sch, _may_inline_exactly if machine.is_exact else _may_inline_all)

@@ -14,7 +14,7 @@ from tvm import tirx
 
 from eqsat_layout.targets.schedules.accesses import as_int
 from eqsat_layout.targets.schedules.attempts import unless_refused
-from eqsat_layout.targets.schedules.block_facts import is_one_to_one
+from eqsat_layout.targets.schedules.block_facts import runs_axes_in_loops
 from eqsat_layout.targets.schedules.rebuild import schedule_over
 from eqsat_layout.tir.blocks import block_of, statements_of, storing_block
 from eqsat_layout.tir.structural import structural_map, substitute
@@ -38,7 +38,7 @@ def _in_one_step(statement: Any) -> Any:
     is_plain = isinstance(block.body, tirx.BufferStore) and isinstance(block.init, tirx.BufferStore)
     if is_plain and "int" in str(block.body.buffer.dtype):  # products of words of bytes are instructions that add up
         return statement
-    if not is_short or not is_plain or not is_one_to_one(statement, block, len(block.iter_vars)):
+    if not is_short or not is_plain or not runs_axes_in_loops(statement, block, len(block.iter_vars)):
         return statement
     start = block.init.value
 

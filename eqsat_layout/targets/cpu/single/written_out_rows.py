@@ -20,7 +20,15 @@ from tvm import tirx
 
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cpu.machine import CpuMachine
-from eqsat_layout.targets.cpu.single.lanes import LaneBody, Lanes, constant, lanes_along, picked, table_of, vector_at
+from eqsat_layout.targets.cpu.single.lanes import (
+    LaneBody,
+    Lanes,
+    constant_vector,
+    lanes_of_stage,
+    picked,
+    table_of,
+    vector_at,
+)
 from eqsat_layout.targets.schedules.accesses import as_int, depends_on, places_of
 from eqsat_layout.targets.schedules.attempts import unless_refused
 from eqsat_layout.targets.schedules.stages import Stage
@@ -45,7 +53,7 @@ def _written_out(block: Any, stage: Stage, machine: CpuMachine, count: int) -> L
     store = store_of(block)
     outer, axes = list(block.iter_vars[:-count]), stage.axes[-count:]
     extent = math.prod(axis.extent or 0 for axis in axes)
-    size = lanes_along(stage, machine, extent)
+    size = lanes_of_stage(stage, machine, extent)
     starts = [min(start, extent - size) for start in range(0, extent, size)]
     if not outer or len(starts) * len(stage.loads) > _MOST_LOADS:
         raise Refused("rows of another length")
@@ -74,7 +82,7 @@ class _Row:
 
     def table(self, expr: Any) -> Any:
         """The vector of these."""
-        return constant(self.values(expr))
+        return constant_vector(self.values(expr))
 
     def load(self, load: Any) -> Any:
         """The elements of a load that moves along the last axes of its buffer, which are one row of it."""

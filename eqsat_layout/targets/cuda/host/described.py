@@ -59,7 +59,7 @@ def is_described(model: str) -> bool:
     return model.startswith(_BY_DRIVER)
 
 
-def described(model: str, typical: CudaMachine) -> CudaMachine:
+def described_machine(model: str, typical: CudaMachine) -> CudaMachine:
     """The machine of a text. What no driver says is that of a ``typical`` one of the architecture: tensor cores are as
     many times as fast as ordinary units, and launches take as long."""
     try:

@@ -19,7 +19,7 @@ import tvm_ffi
 from tvm import tirx
 
 from eqsat_layout.errors import Refused
-from eqsat_layout.targets.cuda.kernels.operands import FlatAxes, Operand, choice, is_zero
+from eqsat_layout.targets.cuda.kernels.operands import FlatAxes, Operand, choice
 from eqsat_layout.targets.cuda.kernels.products import (
     Product,
     factors_of,
@@ -30,9 +30,10 @@ from eqsat_layout.targets.cuda.kernels.products import (
     with_simple_indices,
 )
 from eqsat_layout.targets.cuda.kernels.statements import number
-from eqsat_layout.targets.gpu.kernels.nests import Axis, Nest, inlined, nests_of
+from eqsat_layout.targets.gpu.kernels.nests import Axis, Nest, nests_of, without_inlined_nests
 from eqsat_layout.targets.schedules.accesses import as_int
-from eqsat_layout.targets.schedules.exact_values import hidden
+from eqsat_layout.targets.schedules.exact_values import with_hidden_arithmetic
+from eqsat_layout.tir.intrinsics import is_zero
 from eqsat_layout.tir.structural import nodes_of, structural_map, substitute
 
 REDUCTIONS: Final = 3
@@ -70,7 +71,7 @@ class Attention:
 def attention_of(func: Any) -> Attention:
     """Raises :class:`~eqsat_layout.errors.Refused` for what is no attention."""
     func = narrowed(func)
-    nests = inlined(nests_of(hidden(func)), list(func.params))
+    nests = without_inlined_nests(nests_of(with_hidden_arithmetic(func)), list(func.params))
     if sum(bool(nest.reduced) for nest in nests) < REDUCTIONS:
         raise Refused("there are no two products with a softmax between them")
     if any(len(nest.stores) != 1 for nest in nests):

@@ -17,9 +17,9 @@ from typing import Any, Final
 from tvm import tirx
 
 from eqsat_layout.targets.cuda.kernels.attention_plan import AttentionTiles
-from eqsat_layout.targets.cuda.kernels.extents import in_tiles, product_of_extents, tiles_over
+from eqsat_layout.targets.cuda.kernels.extents import is_whole_tiles, product_of_extents, tiles_over
 from eqsat_layout.targets.cuda.kernels.fills import Shared
-from eqsat_layout.targets.cuda.kernels.fragments import COLUMNS, ROWS, WarpPart, multiplied, place_of_sum, zeroed
+from eqsat_layout.targets.cuda.kernels.fragments import COLUMNS, ROWS, WarpPart, fragment_products, place_of_sum, zeroed
 from eqsat_layout.targets.cuda.kernels.results import Results
 from eqsat_layout.targets.cuda.kernels.statements import (
     LANES,
@@ -33,7 +33,7 @@ from eqsat_layout.targets.cuda.kernels.statements import (
     local,
     loop,
     number,
-    sequence,
+    sequence_of,
 )
 from eqsat_layout.targets.cuda.kernels.sums_in_rows import WarpSums, stored_in_runs, waiting_words
 from eqsat_layout.targets.cuda.kernels.widened import widened
@@ -80,7 +80,7 @@ class _Kernel:
         row = tile * self._tiles.rows
         self._row, self._thread = row + self._warp * ROWS, thread
         buffers = (self._largest, self._totals, self._values, *self._held)
-        return sequence(
+        return sequence_of(
             [
                 *self._memory.allocated(),
                 *map(tirx.AllocBuffer, buffers),
@@ -103,7 +103,7 @@ class _Kernel:
         def fill(tile: Any) -> Any:
             start, key = tirx.floormod(tile, plan.stages) * tiles.stage_words, tile * plan.keys
             keys = self._filled(self._key, start, key, number(0))
-            return sequence([keys, self._filled(self._value, start + self._key.fill.shape.words, number(0), key)])
+            return sequence_of([keys, self._filled(self._value, start + self._key.fill.shape.words, number(0), key)])
 
         begun = [self._filled(self._query, number(tiles.query_start), row, number(0)), _committed()]
         known = as_int(tiles.count)
@@ -118,7 +118,7 @@ class _Kernel:
             arrived = issued("cp.async.wait_group", number(ahead - 1))
             following = guarded(tile + ahead < tiles.count, fill(tile + ahead))
             body = self._turn(start, tile * plan.keys)
-            return sequence([arrived, block_barrier(), following, _committed(), body])
+            return sequence_of([arrived, block_barrier(), following, _committed(), body])
 
         return [*begun, loop(tiles.count, turn), issued("cp.async.wait_group", number(0)), block_barrier()]
 
@@ -150,7 +150,7 @@ class _Kernel:
                 statements += [kept(self._totals, at(self._totals, half) + at(self._scores, one), half)]
             for one in self._of_half(self._values, half):
                 statements.append(kept(self._values, at(self._values, one) * at(scale, half), one))
-        return sequence([*statements, *self._multiplied_values(start)])
+        return sequence_of([*statements, *self._multiplied_values(start)])
 
     def _multiplied_scores(self, start: Any) -> list[Any]:
         keys = self._tiles.plan.keys
@@ -162,7 +162,7 @@ class _Kernel:
             statements += [
                 None if self._held else self._loaded_query(query, step),
                 self._key.loaded(registers, self._shared, start, number(0), step, self._lane),
-                multiplied(self._arithmetic, ROWS, keys, self._scores, left, registers),
+                fragment_products(self._arithmetic, ROWS, keys, self._scores, left, registers),
             ]
         return statements
 
@@ -180,8 +180,8 @@ class _Kernel:
         score = widened(placed, attention.sums, at(self._scores, index))
         inside = all_of(
             [
-                None if in_tiles(values.steps.extent, self._tiles.plan.keys) else key < values.steps.extent,
-                None if in_tiles(values.rows.extent, self._tiles.rows) else row < values.rows.extent,
+                None if is_whole_tiles(values.steps.extent, self._tiles.plan.keys) else key < values.steps.extent,
+                None if is_whole_tiles(values.rows.extent, self._tiles.rows) else row < values.rows.extent,
             ]
         )
         return score if inside is None else tirx.if_then_else(inside, score, tirx.const(-math.inf, "float32"))
@@ -195,7 +195,7 @@ class _Kernel:
             statements += [
                 *self._as_left(left, step),
                 self._value.loaded(registers, self._shared, begin, number(0), step, self._lane),
-                multiplied(self._arithmetic, ROWS, self._tiles.columns, self._values, left, registers),
+                fragment_products(self._arithmetic, ROWS, self._tiles.columns, self._values, left, registers),
             ]
         return statements
 

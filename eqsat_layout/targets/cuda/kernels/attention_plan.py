@@ -16,7 +16,7 @@ from typing import Final
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cuda.kernels.arithmetics import UNIT, Arithmetic
 from eqsat_layout.targets.cuda.kernels.attention import Attention
-from eqsat_layout.targets.cuda.kernels.extents import Extent, assumed, in_tiles, tiles_over
+from eqsat_layout.targets.cuda.kernels.extents import Extent, assumed, is_whole_tiles, tiles_over
 from eqsat_layout.targets.cuda.kernels.fragments import ROWS, WarpPart
 from eqsat_layout.targets.cuda.kernels.product_model import (
     ARRIVAL,
@@ -104,7 +104,10 @@ class AttentionTiles:
             query.part(self.rows, head, ROWS, ends_with_tiles=is_whole),
             key.part(keys, head, keys, ends_with_tiles=is_whole),
             value.part(
-                self.columns, keys, self.columns, ends_with_tiles=in_tiles(self.attention.values.steps.extent, keys)
+                self.columns,
+                keys,
+                self.columns,
+                ends_with_tiles=is_whole_tiles(self.attention.values.steps.extent, keys),
             ),
         )
 
@@ -174,7 +177,7 @@ class AttentionTiles:
 def tiles_of(attention: Attention, machine: CudaMachine) -> list[AttentionTiles]:
     """All that fit the machine, the fastest by the model first; refused where none does."""
     arithmetic = arithmetic_of(attention, machine)
-    sides = sides_of(attention, arithmetic)
+    sides = attention_sides(attention, arithmetic)
     plans = itertools.starmap(AttentionPlan, itertools.product(_WARPS, _KEYS, _STAGES))
     found = [tiles for plan in plans if (tiles := AttentionTiles(attention, arithmetic, sides, plan)).fits(machine)]
     if not found:
@@ -182,7 +185,7 @@ def tiles_of(attention: Attention, machine: CudaMachine) -> list[AttentionTiles]
     return sorted(found, key=lambda tiles: tiles.seconds(machine))
 
 
-def sides_of(attention: Attention, arithmetic: Arithmetic) -> Sides:
+def attention_sides(attention: Attention, arithmetic: Arithmetic) -> Sides:
     """All three operands."""
     values, fixed = attention.values, attention.fixed
     return (

@@ -30,7 +30,7 @@ from eqsat_layout.targets.cuda.kernels.statements import (
     kept,
     local,
     number,
-    sequence,
+    sequence_of,
 )
 from eqsat_layout.targets.gpu.kernels.nests import Axis
 from eqsat_layout.targets.schedules.accesses import StageAccess, as_int
@@ -140,7 +140,7 @@ class BulkTiles:
             for stage in range(self._plan.stages)
         ]
         fetched = [issued("prefetch.tensormap", tirx.reinterpret("handle", tirx.address_of(var))) for var in self._maps]
-        return guarded(thread == 0, sequence([*fetched, *begun, issued("fence.mbarrier_init.release.cluster")]))
+        return guarded(thread == 0, sequence_of([*fetched, *begun, issued("fence.mbarrier_init.release.cluster")]))
 
     def expected(self, tile: Any) -> Any:
         """So many bytes of both tiles will come."""
@@ -168,7 +168,7 @@ class BulkTiles:
         phase = tirx.floormod(tirx.floordiv(tile, stages), 2).astype("uint32")
         place = self._barrier(tirx.floormod(tile, stages))
         tried = issued("mbarrier.try_wait.parity.shared::cta.b64", at(done, 0), place, phase)
-        return sequence(
+        return sequence_of(
             [tirx.AllocBuffer(done), kept(done, _unsigned(0), 0), tirx.While(at(done, 0) == _unsigned(0), tried)]
         )
 

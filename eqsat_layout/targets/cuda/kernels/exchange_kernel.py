@@ -15,7 +15,7 @@ import tvm
 from tvm import tirx
 
 from eqsat_layout.errors import Refused
-from eqsat_layout.targets.cuda.kernels.extents import assumed, in_tiles, product_of_extents, tiles_over
+from eqsat_layout.targets.cuda.kernels.extents import assumed, is_whole_tiles, product_of_extents, tiles_over
 from eqsat_layout.targets.cuda.kernels.operands import FlatAxes
 from eqsat_layout.targets.cuda.kernels.products import is_one, narrowed
 from eqsat_layout.targets.cuda.kernels.statements import (
@@ -27,11 +27,11 @@ from eqsat_layout.targets.cuda.kernels.statements import (
     kept,
     launched,
     number,
-    sequence,
+    sequence_of,
 )
-from eqsat_layout.targets.gpu.kernels.nests import Axis, Nest, inlined, nests_of
+from eqsat_layout.targets.gpu.kernels.nests import Axis, Nest, nests_of, without_inlined_nests
 from eqsat_layout.targets.schedules.accesses import StageAccess, as_int, quotient, remainder
-from eqsat_layout.targets.schedules.exact_values import hidden
+from eqsat_layout.targets.schedules.exact_values import with_hidden_arithmetic
 from eqsat_layout.tir.structural import substitute
 
 _THREADS: Final = 256
@@ -42,7 +42,7 @@ _SHORT: Final = 4
 def exchange_kernel(func: Any) -> Any:
     """Raises :class:`~eqsat_layout.errors.Refused` for what is no such nest."""
     func = narrowed(func)
-    nests = inlined(nests_of(hidden(func)), list(func.params))
+    nests = without_inlined_nests(nests_of(with_hidden_arithmetic(func)), list(func.params))
     if len(nests) != 1 or nests[0].reduced or len(nests[0].stores) != 1:
         raise Refused("it is no single elementwise nest")
     (nest,) = nests
@@ -105,7 +105,7 @@ class _Exchange:
 
             across_first = self._elements(first, second, thread, read, is_across=True)
             along_first = self._elements(first, second, thread, write, is_across=False)
-            return sequence([tirx.AllocBuffer(tile), across_first, block_barrier(), along_first])
+            return sequence_of([tirx.AllocBuffer(tile), across_first, block_barrier(), along_first])
 
         return launched((count,), _THREADS, body)
 
@@ -127,11 +127,11 @@ class _Exchange:
                     (first * self._width + here, self._along.extent, self._width),
                     (second * self._height + there, self._across.extent, self._height),
                 )
-                if not in_tiles(extent, size)
+                if not is_whole_tiles(extent, size)
             ]
             return guarded(all_of(inside), body(here, there))
 
-        return sequence(turn(index) for index in range(self._width * self._height // _THREADS))
+        return sequence_of(turn(index) for index in range(self._width * self._height // _THREADS))
 
     def _places(self, other: Any, first: Any, second: Any, here: Any, there: Any) -> Mapping[Any, Any]:
         return {

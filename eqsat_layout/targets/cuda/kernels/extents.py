@@ -40,7 +40,7 @@ def tiles_over(extent: Extent, size: int) -> Extent:
     return tvm.sym.Analyzer().simplify(tirx.floordiv(extent + (size - 1), size))
 
 
-def in_tiles(extent: Extent, size: int) -> bool:
+def is_whole_tiles(extent: Extent, size: int) -> bool:
     """It is a number of whole tiles of a size, whatever its symbols are."""
     known = as_int(extent)
     if known is not None:

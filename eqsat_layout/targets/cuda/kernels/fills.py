@@ -26,7 +26,7 @@ from eqsat_layout.targets.cuda.kernels.statements import (
     kept,
     loop,
     number,
-    sequence,
+    sequence_of,
 )
 from eqsat_layout.tir.structural import substitute
 
@@ -145,7 +145,7 @@ class Fill:
             return guarded(all_of(inside), self._unit(shared, start, outer, inner, here, there))
 
         turns, parts = -(-self.shape.rows // rows), -(-self.shape.units // columns)
-        return sequence(unit(turn, part) for turn in range(turns) for part in range(parts))
+        return sequence_of(unit(turn, part) for turn in range(turns) for part in range(parts))
 
     @property
     def _runs_along_rows(self) -> bool:
@@ -179,7 +179,7 @@ class Fill:
             target = address(shared.words, word + part * (self.together // _WORD))
             return tirx.Evaluate(PTX[f"cp.async.{how}.shared.global"](target, source, number(self.together), size))
 
-        return sequence(copy(part) for part in range(UNIT // self.together))
+        return sequence_of(copy(part) for part in range(UNIT // self.together))
 
     def _element(self, outer: Any, inner: Any) -> Any:
         """One element as tensor cores take it; zero beyond the ends."""

@@ -15,7 +15,7 @@ from tvm import tirx
 
 from eqsat_layout.targets.cuda.kernels.arithmetics import Arithmetic
 from eqsat_layout.targets.cuda.kernels.fills import Fill, Shared
-from eqsat_layout.targets.cuda.kernels.statements import address, at, issued, kept, local, sequence, unrolled
+from eqsat_layout.targets.cuda.kernels.statements import address, at, issued, kept, local, sequence_of, unrolled
 
 ROWS: Final = 16
 """Of an instruction; columns are loaded by as many too, for two instructions."""
@@ -56,7 +56,7 @@ class WarpPart:
         added up in any order, the right operand's are taken in that one (``by_word`` is 2).
         """
         load = self._by_matrix if self._in_matrices else self._by_word
-        return sequence(
+        return sequence_of(
             load(registers, shared, start, first + tile * ROWS, step, lane, tile * 4)
             for tile in range(self.extent // ROWS)
         )
@@ -96,17 +96,17 @@ class WarpPart:
             where = start + self.fill.shape.word(row, tirx.floordiv(column, 4), exchange) + tirx.floormod(group, 4)
             return kept(registers, tirx.reinterpret("uint32", at(shared, where)), at_register + index)
 
-        return sequence(word(index) for index in range(4))
+        return sequence_of(word(index) for index in range(4))
 
 
-def multiplied(arithmetic: Arithmetic, rows: int, columns: int, sums: Any, a: Any, b: Any) -> Any:
+def fragment_products(arithmetic: Arithmetic, rows: int, columns: int, sums: Any, a: Any, b: Any) -> Any:
     """All products of a warp's fragments, of so many rows and columns, added to its sums."""
     if arithmetic.products == 1:
         rounded = [_rounded(one) for one in (a, b)] if arithmetic.operand == "float32" else []
-        return sequence([*rounded, _instructions(arithmetic, rows, columns, sums, [(a, b)])])
+        return sequence_of([*rounded, _instructions(arithmetic, rows, columns, sums, [(a, b)])])
     (low_a, cut_a), (low_b, cut_b) = (_cut(one) for one in (a, b))
     pairs = [(low_a, b), (a, low_b), (a, b)]
-    return sequence([cut_a, cut_b, _instructions(arithmetic, rows, columns, sums, pairs)])
+    return sequence_of([cut_a, cut_b, _instructions(arithmetic, rows, columns, sums, pairs)])
 
 
 def _instructions(arithmetic: Arithmetic, rows: int, columns: int, sums: Any, pairs: Sequence[tuple[Any, Any]]) -> Any:
@@ -116,7 +116,7 @@ def _instructions(arithmetic: Arithmetic, rows: int, columns: int, sums: Any, pa
         is_odd = tirx.floormod(row, 2)
         column = turn + is_odd * (columns - 1 - 2 * turn)  # what was used last is used again first
         own = [at(sums, (row * columns + column) * 4 + index) for index in range(4)]
-        return sequence(
+        return sequence_of(
             issued(
                 arithmetic.instruction,
                 *own,
@@ -152,7 +152,7 @@ def _cut(registers: Any) -> tuple[Any, Any]:
     def cut(index: Any) -> Any:
         high = at(registers, index)
         rest = at(whole, 0) - tirx.reinterpret("float32", high)
-        return sequence(
+        return sequence_of(
             [
                 kept(whole, tirx.reinterpret("float32", high), 0),
                 kept(registers, tirx.bitwise_and(high + _HALF, _READ), index),
@@ -160,7 +160,7 @@ def _cut(registers: Any) -> tuple[Any, Any]:
             ]
         )
 
-    return low, sequence([tirx.AllocBuffer(low), tirx.AllocBuffer(whole), unrolled(size, cut)])
+    return low, sequence_of([tirx.AllocBuffer(low), tirx.AllocBuffer(whole), unrolled(size, cut)])
 
 
 def zeroed(sums: Any) -> Any:

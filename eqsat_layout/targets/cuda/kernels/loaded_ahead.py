@@ -18,7 +18,7 @@ from eqsat_layout.targets.cuda.dependent_launch import constants_of, overlaps
 from eqsat_layout.targets.cuda.kernels.operands import choice
 from eqsat_layout.targets.cuda.kernels.products import Product
 from eqsat_layout.targets.cuda.kernels.runs import in_runs
-from eqsat_layout.targets.cuda.kernels.statements import at, kept, local, sequence, vectorized
+from eqsat_layout.targets.cuda.kernels.statements import at, kept, local, sequence_of, vectorized
 from eqsat_layout.tir.structural import nodes_of, structural_map
 
 _LOADED: Final = 16
@@ -70,9 +70,9 @@ class LoadedAhead:
 
                 return vectorized(lanes, one)
 
-            return sequence(map(some, range(0, self._run, lanes)))
+            return sequence_of(map(some, range(0, self._run, lanes)))
 
-        return sequence(copies(load, registers) for load, registers in self._registers)
+        return sequence_of(copies(load, registers) for load, registers in self._registers)
 
     def _together(self, load: Any) -> int:
         """Elements of a run that one load takes: 1 where they don't lie together, as of channels that take turns."""

@@ -15,7 +15,7 @@ from tvm import tirx
 from eqsat_layout.targets.cuda.kernels.extents import Extent, assumed, product_of_extents
 from eqsat_layout.targets.gpu.kernels.nests import Axis
 from eqsat_layout.targets.schedules.accesses import StageAccess, places_of
-from eqsat_layout.tir.intrinsics import is_choice
+from eqsat_layout.tir.intrinsics import is_choice, is_zero
 from eqsat_layout.tir.structural import nodes_of
 
 SUMS: Final = {
@@ -81,14 +81,14 @@ class Operand:
         return StageAccess(load.source, tuple(load.indices)).stride(axis.var)
 
 
-def exact(value: Any) -> Any:
+def without_conversions(value: Any) -> Any:
     """Without conversions to the type of sums."""
     while isinstance(value, tirx.Cast) and str(value.ty.dtype) == _sums_of(value.value):
         value = value.value
     found = choice(value)
     if found is not None:
         condition, chosen, other = found
-        inner = exact(chosen)
+        inner = without_conversions(chosen)
         if not inner.same_as(chosen) and is_zero(other):
             return tirx.if_then_else(condition, inner, tirx.const(0, str(inner.ty.dtype)))
     return value
@@ -101,10 +101,6 @@ def choice(value: Any) -> tuple[Any, Any, Any] | None:
     if is_choice(value):
         return tuple(value.args)
     return None
-
-
-def is_zero(value: Any) -> bool:
-    return isinstance(value, tirx.FloatImm | tirx.IntImm) and float(value.value) == 0.0
 
 
 def _sums_of(value: Any) -> str | None:

@@ -18,9 +18,9 @@ from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cuda.dependent_launch import constants_of, waited
 from eqsat_layout.targets.cuda.kernels.arithmetics import ARITHMETICS
 from eqsat_layout.targets.cuda.kernels.bulk_tiles import BulkTiles, rows_of_both
-from eqsat_layout.targets.cuda.kernels.extents import Extent, in_tiles, product_of_extents, tiles_over
+from eqsat_layout.targets.cuda.kernels.extents import Extent, is_whole_tiles, product_of_extents, tiles_over
 from eqsat_layout.targets.cuda.kernels.fills import Shared
-from eqsat_layout.targets.cuda.kernels.fragments import WarpPart, multiplied, zeroed
+from eqsat_layout.targets.cuda.kernels.fragments import WarpPart, fragment_products, zeroed
 from eqsat_layout.targets.cuda.kernels.product_plan import ProductPlan
 from eqsat_layout.targets.cuda.kernels.products import Product
 from eqsat_layout.targets.cuda.kernels.results import Results
@@ -35,7 +35,7 @@ from eqsat_layout.targets.cuda.kernels.statements import (
     local,
     loop,
     number,
-    sequence,
+    sequence_of,
 )
 from eqsat_layout.targets.cuda.kernels.stream_k import EvenRuns
 from eqsat_layout.targets.cuda.kernels.sums_in_rows import WarpSums, stored_in_runs, turns_of
@@ -45,13 +45,13 @@ from eqsat_layout.targets.cuda.kernels.warpgroups import (
     LINE_BYTES,
     finished_together,
     multiplied_together,
-    written,
+    shared_writes_seen,
 )
 from eqsat_layout.targets.schedules.accesses import as_int, quotient, remainder
 from eqsat_layout.tir.structural import nodes_of, substitute
 
 
-def kernel_of(product: Product, plan: ProductPlan) -> Any:
+def product_kernel(product: Product, plan: ProductPlan) -> Any:
     """The PrimFunc, with the parameters of the product's (its indices have 32 bits now)."""
     return _Kernel(product, plan).function()
 
@@ -83,7 +83,7 @@ class _Kernel:
             grid.append(self._splits)
         prepared = [] if split is None else split.allocated()
         prepared += [] if self._bulk is None else self._bulk.encoded()
-        return self._product.func.with_body(sequence([*prepared, launched(grid, self._plan.threads, self._block)]))
+        return self._product.func.with_body(sequence_of([*prepared, launched(grid, self._plan.threads, self._block)]))
 
     def _bulk_tiles(self) -> BulkTiles:
         rows = rows_of_both(self._product, self._arithmetic)
@@ -117,12 +117,12 @@ class _Kernel:
         if self._runs is not None:
 
             def one_of_run(tile: Any, start: Any, count: Any, parts: Parts) -> Any:
-                return sequence([*self._of_tile(tile, start, count, parts, thread), block_barrier()])
+                return sequence_of([*self._of_tile(tile, start, count, parts, thread), block_barrier()])
 
-            return sequence([*begun, self._runs.each(grid[0], one_of_run)])
+            return sequence_of([*begun, self._runs.each(grid[0], one_of_run)])
         part = number(0) if self._split is None else grid[1]
         parts = Parts(self._splits, part * self._blocks + grid[0], lambda one: one * self._blocks + grid[0])
-        return sequence([*begun, *self._of_tile(grid[0], part * self._tiles, self._tiles, parts, thread)])
+        return sequence_of([*begun, *self._of_tile(grid[0], part * self._tiles, self._tiles, parts, thread)])
 
     def _of_tile(self, at: Any, start: Any, count: Extent, parts: Parts, thread: Any) -> list[Any]:
         """What a block does for a tile of the result: ``count`` tiles of the operands along the sum, from ``start``."""
@@ -132,7 +132,7 @@ class _Kernel:
         row, column = row_tile * plan.block_rows, column_tile * plan.block_columns
         pipelined = self._pipelined if self._bulk is None else self._pipelined_in_bulk
         pipeline = pipelined(self._sums, batch, row, column, (start, count), thread)
-        stored = sequence(self._stored(self._sums, batch, row, column, thread))
+        stored = sequence_of(self._stored(self._sums, batch, row, column, thread))
         if self._split is not None:
             stored = self._split.in_last_block(parts, at, thread, stored)
         return [zeroed(self._sums), *pipeline, stored]
@@ -146,7 +146,7 @@ class _Kernel:
         def fill(tile: Any, sides: Sequence[int] = (0, 1)) -> Any:
             start = tirx.floormod(tile, self._plan.stages) * self._plan.stage_words
             step = (begin + tile) * self._plan.block_steps
-            return sequence(self._filled(side, start, batch, (row, column)[side], step, thread) for side in sides)
+            return sequence_of(self._filled(side, start, batch, (row, column)[side], step, thread) for side in sides)
 
         early, late = self._early_and_late
         known = as_int(count)
@@ -158,7 +158,7 @@ class _Kernel:
 
         begun = [loop(first, lambda tile: fill_first(tile, early)), waited()] if early else []
         begun += [
-            loop(first, lambda tile: sequence([fill_first(tile, late), _committed()])),
+            loop(first, lambda tile: sequence_of([fill_first(tile, late), _committed()])),
             *(_committed() for _ in range(first, ahead)),
         ]
 
@@ -166,9 +166,9 @@ class _Kernel:
             following = guarded(tile + ahead < count, fill(tile + ahead))
             arrived = issued("cp.async.wait_group", number(ahead - 1))
             start = tirx.floormod(tile, self._plan.stages) * self._plan.stage_words
-            filled = sequence([following, _committed()])
-            fenced = written() if self._plan.in_groups else None
-            return sequence([arrived, fenced, block_barrier(), self._multiplied(sums, start, thread, filled)])
+            filled = sequence_of([following, _committed()])
+            fenced = shared_writes_seen() if self._plan.in_groups else None
+            return sequence_of([arrived, fenced, block_barrier(), self._multiplied(sums, start, thread, filled)])
 
         return [*begun, loop(count, turn), issued("cp.async.wait_group", number(0)), block_barrier()]
 
@@ -182,10 +182,10 @@ class _Kernel:
 
         def ask(tile: Any, sides: Sequence[int]) -> Any:
             step = (begin + tile) * self._plan.block_steps
-            return sequence(bulk.asked_for(side, tile, batch, (row, column)[side], step) for side in sides)
+            return sequence_of(bulk.asked_for(side, tile, batch, (row, column)[side], step) for side in sides)
 
         def expect(tile: Any, sides: Sequence[int] = (0, 1)) -> Any:
-            return sequence([bulk.expected(tile), ask(tile, sides)])
+            return sequence_of([bulk.expected(tile), ask(tile, sides)])
 
         early, late = self._early_and_late
         known = as_int(count)
@@ -198,7 +198,7 @@ class _Kernel:
             following = guarded(tirx.And(is_first, tile + ahead < count), expect(tile + ahead))
             start = tirx.floormod(tile, self._plan.stages) * self._plan.stage_words
             multiply = self._multiplied(sums, start, thread, following)
-            return sequence([bulk.waited_for(tile), block_barrier(), multiply])
+            return sequence_of([bulk.waited_for(tile), block_barrier(), multiply])
 
         return [*begun, block_barrier(), loop(count, turn), block_barrier()]
 
@@ -228,16 +228,16 @@ class _Kernel:
             begun = multiplied_together(
                 self._arithmetic, plan.block_columns, sums, self._shared, rows, columns, instructions
             )
-            return sequence([begun, meanwhile, finished_together()])
+            return sequence_of([begun, meanwhile, finished_together()])
         a, b = left.registers(), right.registers()
         statements = [meanwhile, tirx.AllocBuffer(a), tirx.AllocBuffer(b)]
         for step in range(instructions):
             statements += [
                 left.loaded(a, self._shared, start, warp_row, step, lane),
                 right.loaded(b, self._shared, columns, warp_column, step, lane),
-                multiplied(self._arithmetic, plan.warp_rows, plan.warp_columns, sums, a, b),
+                fragment_products(self._arithmetic, plan.warp_rows, plan.warp_columns, sums, a, b),
             ]
-        return sequence(statements)
+        return sequence_of(statements)
 
     def _place_in_block(self, thread: Any) -> tuple[Any, Any, Any]:
         """Lane, and where the warp's rows and columns begin."""
@@ -250,7 +250,7 @@ class _Kernel:
     @cached_property
     def _parts_of_warps(self) -> tuple[WarpPart, WarpPart]:
         plan, product = self._plan, self._product
-        even = not plan.spread and in_tiles(product.steps.extent, plan.splits * plan.block_steps)
+        even = not plan.spread and is_whole_tiles(product.steps.extent, plan.splits * plan.block_steps)
 
         left, right = sides_of(product, self._arithmetic)
         return (

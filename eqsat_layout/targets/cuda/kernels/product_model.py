@@ -25,7 +25,7 @@ from eqsat_layout.targets.cuda.kernels.product_plan import PlanTable, ProductPla
 from eqsat_layout.targets.cuda.kernels.product_shape import ProductShape
 from eqsat_layout.targets.cuda.kernels.products import Product
 from eqsat_layout.targets.cuda.kernels.sides import sides_of
-from eqsat_layout.targets.cuda.kernels.stream_k import most_parts, shared_tiles
+from eqsat_layout.targets.cuda.kernels.stream_k import most_parts, streamed_tiles
 from eqsat_layout.targets.cuda.machine import CudaMachine
 
 Figures: TypeAlias = Any
@@ -69,10 +69,10 @@ def fastest_plan(product: Product, machine: CudaMachine) -> tuple[ProductPlan, f
 def model_of(product: Product, machine: CudaMachine) -> ProductModel:
     """The model of a kernel's product."""
     arithmetic = arithmetic_of(product, machine)
-    return ProductModel(shape_of(product, arithmetic), arithmetic, machine)
+    return ProductModel(model_shape(product, arithmetic), arithmetic, machine)
 
 
-def shape_of(product: Product, arithmetic: Arithmetic) -> ProductShape:
+def model_shape(product: Product, arithmetic: Arithmetic) -> ProductShape:
     """What the model asks of a product."""
 
     def together(operand: Operand, group: FlatAxes) -> int:  # bytes are not transposed
@@ -159,7 +159,7 @@ class ProductModel:
     def _streamed(self, plans: PlanTable, whole: Figures, of_sum: Figures) -> _Streamed:
         """None of all where each block has a tile, or a part of one, for itself."""
         is_streamed, streams = plans.streams > 0, np.maximum(plans.streams, 1)
-        tiles = np.where(is_streamed, shared_tiles(whole, streams), 0)
+        tiles = np.where(is_streamed, streamed_tiles(whole, streams), 0)
         shortest, turns = tiles * of_sum // streams, -(-tiles * of_sum // streams)
         begun = np.where(is_streamed, np.maximum(turns - 2, 0) // of_sum + 2, 0)
         parts = np.where(is_streamed, most_parts(of_sum, shortest), 0)

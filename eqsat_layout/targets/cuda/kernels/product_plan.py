@@ -19,7 +19,7 @@ from eqsat_layout.targets.cuda.kernels.arithmetics import ARITHMETICS, UNIT, Ari
 from eqsat_layout.targets.cuda.kernels.attention import Attention
 from eqsat_layout.targets.cuda.kernels.product_shape import ProductShape
 from eqsat_layout.targets.cuda.kernels.products import Product
-from eqsat_layout.targets.cuda.kernels.stream_k import most_parts, shared_tiles
+from eqsat_layout.targets.cuda.kernels.stream_k import most_parts, streamed_tiles
 from eqsat_layout.targets.cuda.kernels.sums_in_rows import waiting_words
 from eqsat_layout.targets.cuda.kernels.warpgroups import GROUP_WARP_ROWS, LINE_BYTES
 from eqsat_layout.targets.cuda.machine import CudaMachine, blocks_by_registers
@@ -169,7 +169,7 @@ def _streams_well(
 ) -> npt.NDArray[Any]:
     """Runs of tiles that no whole number of blocks would have, of sizes that are known; see :mod:`.stream_k`."""
     streams = np.maximum(plans.streams, 1)
-    shared = shared_tiles(tiles, streams)
+    shared = streamed_tiles(tiles, streams)
     pairs = shared * turns
     elements = (streams + shared) * plans.block_rows * plans.block_columns
     is_small = np.maximum(tiles * turns * streams, elements) < _MOST_ELEMENTS  # whole tiles' owners are worked out too

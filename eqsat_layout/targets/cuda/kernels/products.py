@@ -19,13 +19,13 @@ from tvm import tirx
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cuda.kernels.arithmetics import common_type
 from eqsat_layout.targets.cuda.kernels.extents import assumed, product_of_extents
-from eqsat_layout.targets.cuda.kernels.operands import SUMS, FlatAxes, Operand, exact, is_zero
+from eqsat_layout.targets.cuda.kernels.operands import SUMS, FlatAxes, Operand, without_conversions
 from eqsat_layout.targets.cuda.kernels.statements import number
-from eqsat_layout.targets.gpu.kernels.nests import Axis, Nest, inlined, nests_of
+from eqsat_layout.targets.gpu.kernels.nests import Axis, Nest, nests_of, without_inlined_nests
 from eqsat_layout.targets.schedules.accesses import StageAccess, as_int
-from eqsat_layout.targets.schedules.exact_values import hidden
+from eqsat_layout.targets.schedules.exact_values import with_hidden_arithmetic
 from eqsat_layout.tir.analyzers import analyzer_over
-from eqsat_layout.tir.intrinsics import is_choice
+from eqsat_layout.tir.intrinsics import is_choice, is_zero
 from eqsat_layout.tir.structural import is_one_of, nodes_of, structural_map, substitute
 from eqsat_layout.tir.whole_reads import takes_all
 
@@ -94,7 +94,7 @@ def _slides(product: Product) -> bool:
 def any_product_of(func: Any) -> Product:
     """Where one operand is the same for all rows and columns, too: there are no rows then."""
     func = narrowed(func)
-    nests = inlined(nests_of(hidden(func)), list(func.params))
+    nests = without_inlined_nests(nests_of(with_hidden_arithmetic(func)), list(func.params))
     reductions = [nest for nest in nests if nest.reduced]
     if len(reductions) != 1 or len(nests) > 2 or nests[0] is not reductions[0]:
         raise Refused("it is no reduction, alone or with one nest after it")
@@ -212,7 +212,7 @@ def factors_of(nest: Nest) -> Factors:
     sums = [part for part in parts if isinstance(part, tvm.ir.TensorLoad) and part.source.same_as(store.buffer)]
     if len(products) != 1 or len(sums) != 1 or not is_zero(init.value):
         raise Refused("it is no sum of products from zero")
-    left, right = (Operand(exact(value)) for value in (products[0].a, products[0].b))
+    left, right = (Operand(without_conversions(value)) for value in (products[0].a, products[0].b))
     dtype = common_type(left.dtype, right.dtype).partition(" ")[0]
     if str(store.buffer.ty.dtype) not in SUMS.get(dtype, ()) or not {left.dtype, right.dtype} <= set(SUMS):
         raise Refused(f"sums of {store.buffer.ty.dtype} of products of {left.dtype} and {right.dtype}")

@@ -11,11 +11,11 @@ from typing import Any, Final
 import tvm
 from tvm import tirx
 
-from eqsat_layout.targets.cuda.kernels.extents import in_tiles
+from eqsat_layout.targets.cuda.kernels.extents import is_whole_tiles
 from eqsat_layout.targets.cuda.kernels.loaded_ahead import LoadedAhead
 from eqsat_layout.targets.cuda.kernels.products import Product
 from eqsat_layout.targets.cuda.kernels.runs import in_runs
-from eqsat_layout.targets.cuda.kernels.statements import all_of, at, guarded, kept, local, sequence, vectorized
+from eqsat_layout.targets.cuda.kernels.statements import all_of, at, guarded, kept, local, sequence_of, vectorized
 from eqsat_layout.tir.structural import structural_map, substitute
 
 _STORED: Final = 16
@@ -80,13 +80,13 @@ class Results:
         def copied(lane: Any) -> Any:
             return tirx.BufferStore(self._store.buffer, at(made, lane), self._indices(batch, row, column, lane))
 
-        return sequence([tirx.AllocBuffer(made), *map(few, range(0, run, _LANES)), vectorized(run, copied)])
+        return sequence_of([tirx.AllocBuffer(made), *map(few, range(0, run, _LANES)), vectorized(run, copied)])
 
     def inside(self, row: Any, column: Any, rows: int, columns: int, body: Any) -> Any:
         """``body`` for a run that is one of results, in tiles of so many rows and columns."""
         product = self._product
         sides = ((row, product.rows.extent, rows), (column, product.columns.extent, columns))
-        conditions = [at < extent for at, extent, tile in sides if not in_tiles(extent, tile)]
+        conditions = [at < extent for at, extent, tile in sides if not is_whole_tiles(extent, tile)]
         return guarded(all_of(conditions), body)
 
     def _one(self, batch: Any, row: Any, column: Any, lane: Any, total: Any, turn: int) -> Any:

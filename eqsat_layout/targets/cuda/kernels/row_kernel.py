@@ -16,7 +16,7 @@ import tvm
 from tvm import tirx
 
 from eqsat_layout.errors import Refused
-from eqsat_layout.targets.cuda.kernels.extents import Extent, assumed, in_tiles, product_of_extents, tiles_over
+from eqsat_layout.targets.cuda.kernels.extents import Extent, assumed, is_whole_tiles, product_of_extents, tiles_over
 from eqsat_layout.targets.cuda.kernels.operands import FlatAxes
 from eqsat_layout.targets.cuda.kernels.products import is_one, narrowed
 from eqsat_layout.targets.cuda.kernels.statements import (
@@ -29,11 +29,11 @@ from eqsat_layout.targets.cuda.kernels.statements import (
     local,
     loop,
     number,
-    sequence,
+    sequence_of,
 )
-from eqsat_layout.targets.gpu.kernels.nests import Axis, Nest, inlined, made_again, nests_of
+from eqsat_layout.targets.gpu.kernels.nests import Axis, Nest, made_again, nests_of, without_inlined_nests
 from eqsat_layout.targets.schedules.accesses import StageAccess, as_int
-from eqsat_layout.targets.schedules.exact_values import hidden
+from eqsat_layout.targets.schedules.exact_values import with_hidden_arithmetic
 from eqsat_layout.tir.analyzers import analyzer_over
 from eqsat_layout.tir.structural import is_one_of, nodes_of, structural_map, substitute
 
@@ -56,7 +56,7 @@ _FLOATS: Final = ("float32", "float16", "bfloat16")
 def row_kernel(func: Any) -> Any:
     """Raises :class:`~eqsat_layout.errors.Refused` for what is not all over the same rows."""
     func = narrowed(func)
-    nests = inlined(nests_of(hidden(func)), list(func.params))
+    nests = without_inlined_nests(nests_of(with_hidden_arithmetic(func)), list(func.params))
     reductions = [nest for nest in nests if nest.reduced]
     if not reductions:
         raise Refused("it reduces nothing")
@@ -103,7 +103,7 @@ class _Rows:
     def _row(self, grid: Any, thread: Any) -> Any:
         self._thread = thread
         body = [self._reduced(one, grid[0]) if one.reduced else self._each(one, grid[0]) for one in self._nests]
-        return sequence([*(tirx.AllocBuffer(one) for one in (self._waiting, *self._held.values())), *body])
+        return sequence_of([*(tirx.AllocBuffer(one) for one in (self._waiting, *self._held.values())), *body])
 
     def _reduced(self, nest: Nest, row: Any) -> Any:
         """The threads' shares, each in order, and then those of all threads."""
@@ -124,7 +124,7 @@ class _Rows:
         if self._is_parameter(store.buffer):
             result = tirx.BufferStore(store.buffer, _as(dtype, at(total, 0)), self._indices(store, nest, row, {}))
             statements.append(guarded(self._thread == 0, result))
-        return sequence(statements)
+        return sequence_of(statements)
 
     def _over_warps(self, total: Any, combine: Any) -> list[Any]:
         warps = self._threads // LANES
@@ -156,7 +156,7 @@ class _Rows:
         if not inner.axes:
             return guarded(self._thread == 0 if is_result else None, step({}))
         barrier = None if is_result else block_barrier()
-        return sequence([self._along(inner, step), barrier])
+        return sequence_of([self._along(inner, step), barrier])
 
     def _indices(self, store: Any, nest: Nest, row: Any, places: Mapping[Any, Any]) -> list[Any]:
         all_places = self._places(nest, row, places)
@@ -192,7 +192,7 @@ class _Rows:
 
         def turn(index: Any) -> Any:
             element = index * threads + self._thread
-            return guarded(None if in_tiles(extent, threads) else element < extent, body(group.at(element)))
+            return guarded(None if is_whole_tiles(extent, threads) else element < extent, body(group.at(element)))
 
         return loop(tiles_over(extent, threads), turn)
 

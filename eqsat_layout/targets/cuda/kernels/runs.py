@@ -12,7 +12,7 @@ from typing import Any
 import tvm
 from tvm import tirx
 
-from eqsat_layout.targets.cuda.kernels.extents import in_tiles, tiles_over
+from eqsat_layout.targets.cuda.kernels.extents import is_whole_tiles, tiles_over
 from eqsat_layout.targets.cuda.kernels.operands import FlatAxes
 from eqsat_layout.targets.cuda.kernels.statements import number
 from eqsat_layout.targets.schedules.accesses import as_int
@@ -23,7 +23,7 @@ def in_runs(
     buffer: Any, indices: Sequence[Any], group: FlatAxes, lanes: int, fixed: Mapping[Any, Any], condition: Any = None
 ) -> bool:
     """``condition``: it does not tell the elements of a run apart either."""
-    if not group.axes or not in_tiles(group.last, lanes):
+    if not group.axes or not is_whole_tiles(group.last, lanes):
         return False
     last = group.axes[-1]
     analyzer, outer, lane = tvm.sym.Analyzer(), tirx.Var("outer", "int32"), tirx.Var("lane", "int32")

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from eqsat_layout.targets.cuda.kernels.arithmetics import Arithmetic
-from eqsat_layout.targets.cuda.kernels.extents import in_tiles
+from eqsat_layout.targets.cuda.kernels.extents import is_whole_tiles
 from eqsat_layout.targets.cuda.kernels.fills import Fill, TileShape, bytes_together
 from eqsat_layout.targets.cuda.kernels.fragments import WarpPart
 from eqsat_layout.targets.cuda.kernels.operands import FlatAxes, Operand
@@ -57,7 +57,7 @@ class Side:
         ``ends_with_tiles``: there are no steps that are in no tile, nor tiles of other steps.
         """
         groups, sizes = (self.across, self.steps), (across, steps)
-        even = (in_tiles(self.across.extent, across), ends_with_tiles)
+        even = (is_whole_tiles(self.across.extent, across), ends_with_tiles)
         if not self.along_steps:
             groups, sizes, even = groups[::-1], sizes[::-1], even[::-1]
         by_word = 0 if self.along_steps or not self._is_wide else 2 if self.in_pairs else 1

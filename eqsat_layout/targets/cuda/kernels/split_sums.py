@@ -18,13 +18,13 @@ from eqsat_layout.targets.cuda.kernels.extents import Extent
 from eqsat_layout.targets.cuda.kernels.statements import (
     at,
     block_barrier,
-    counted,
+    counted_arrival,
     device_fence,
     guarded,
     kept,
     loop,
     number,
-    sequence,
+    sequence_of,
     vectorized,
 )
 from eqsat_layout.targets.gpu.host.plan import ZEROS
@@ -84,7 +84,7 @@ class SplitSums:
             return each(lambda own, place: kept(sums, at(sums, own) + at(parts, of_tile.place(other + 1), *place), own))
 
         sums, parts = self._sums, self._parts
-        count = sequence([device_fence(), counted(self._before, self._arrived, tile), device_fence()])
+        count = sequence_of([device_fence(), counted_arrival(self._before, self._arrived, tile), device_fence()])
         left = [
             each(lambda own, place: kept(parts, at(sums, own), of_tile.own, *place)),
             block_barrier(),
@@ -98,13 +98,13 @@ class SplitSums:
         ]
         is_last = at(self._before, 0).equal(of_tile.count - 1)
         if as_int(of_tile.count) is not None:
-            rest = [*left, guarded(is_last, sequence([*added, body]))]
+            rest = [*left, guarded(is_last, sequence_of([*added, body]))]
         else:
             is_split = of_tile.count > 1
-            own = [guarded(is_split, sequence(added)), body]
+            own = [guarded(is_split, sequence_of(added)), body]
             is_mine = tirx.Or(tirx.Not(is_split), is_last)
-            rest = [guarded(is_split, sequence(left)), guarded(is_mine, sequence(own))]
-        return sequence(rest)
+            rest = [guarded(is_split, sequence_of(left)), guarded(is_mine, sequence_of(own))]
+        return sequence_of(rest)
 
 
 def _memory(shape: list[Extent], dtype: str, name: str) -> Any:

@@ -23,7 +23,7 @@ def number(value: Any) -> Any:
     return tirx.IntImm("int32", value) if isinstance(value, int) else value
 
 
-def sequence(statements: Iterable[Any]) -> Any:
+def sequence_of(statements: Iterable[Any]) -> Any:
     """One statement of many; those that do nothing are left out."""
     kept = [statement for statement in statements if statement is not None]
     if not kept:
@@ -110,7 +110,7 @@ def device_fence() -> Any:
     return issued("fence.acq_rel.gpu")
 
 
-def counted(before: Any, counts: Any, *indices: Any) -> Any:
+def counted_arrival(before: Any, counts: Any, *indices: Any) -> Any:
     """One more in memory that other blocks count in, too; ``before``: the number that was there."""
     return kept(before, tirx.call_extern("int32", "atomicAdd", address(counts, *indices), number(1)), 0)
 

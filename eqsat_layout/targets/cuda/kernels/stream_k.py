@@ -20,7 +20,7 @@ from eqsat_layout.targets.cuda.kernels.statements import loop, number
 from eqsat_layout.targets.schedules.accesses import quotient
 
 
-def shared_tiles(tiles: Any, streams: Any) -> Any:
+def streamed_tiles(tiles: Any, streams: Any) -> Any:
     """Of so many tiles those that ``streams`` blocks share, less than two for each; both may be arrays."""
     return tiles - np.maximum(tiles // streams - 1, 0) * streams
 
@@ -41,7 +41,7 @@ class EvenRuns:
     @property
     def shared(self) -> int:
         """Tiles; they come first."""
-        return int(shared_tiles(self.tiles, self.streams))
+        return int(streamed_tiles(self.tiles, self.streams))
 
     @property
     def blocks(self) -> int:

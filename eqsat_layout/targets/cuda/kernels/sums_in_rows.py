@@ -19,7 +19,7 @@ from eqsat_layout.targets.cuda.kernels.statements import (
     at,
     guarded,
     kept,
-    sequence,
+    sequence_of,
     unrolled,
     vectorized,
     warp_barrier,
@@ -90,7 +90,7 @@ def stored_in_runs(sums: WarpSums, load: Load, store: Store) -> Any:
     def passed(band: Any) -> Any:
         ahead = [loaded(band, turn) for turn in turns]
         spread = [_spread(sums, band), warp_barrier()]
-        return sequence([*ahead, *spread, *(stored(band, turn) for turn in turns), warp_barrier()])
+        return sequence_of([*ahead, *spread, *(stored(band, turn) for turn in turns), warp_barrier()])
 
     return unrolled(sums.rows // ROWS, passed)
 
@@ -105,4 +105,4 @@ def _spread(sums: WarpSums, band: Any) -> Any:
         where = sums.start + row * (sums.columns + _PAD) + tile * COLUMNS + column
         return vectorized(2, lambda along: kept(sums.shared, at(sums.registers, register + along), where + along))
 
-    return sequence(pair(tile, half) for tile in range(tiles) for half in range(2))
+    return sequence_of(pair(tile, half) for tile in range(tiles) for half in range(2))

@@ -13,7 +13,7 @@ from typing import Any, Final
 from tvm import tirx
 
 from eqsat_layout.targets.cuda.kernels.arithmetics import Arithmetic
-from eqsat_layout.targets.cuda.kernels.statements import LANES, address, at, issued, number, sequence
+from eqsat_layout.targets.cuda.kernels.statements import LANES, address, at, issued, number, sequence_of
 
 LINE_BYTES: Final = 128
 """Of a row of a tile."""
@@ -29,7 +29,7 @@ _UNUSED: Final = 1 << 16
 """What stands for the distance of columns of units, where there are none."""
 
 
-def written() -> Any:
+def shared_writes_seen() -> Any:
     """What this thread has copied to shared memory is seen by the products, which read around it."""
     return issued("fence.proxy.async.shared::cta")
 
@@ -46,7 +46,7 @@ def multiplied_together(
         places = (_descriptor(shared, begin + index * _STEP_WORDS) for begin in (left, right))
         return issued(name, *own, *places, tirx.const(True, "bool"), one, one, zero, zero)
 
-    return sequence(
+    return sequence_of(
         [
             issued("wgmma.fence.sync.aligned"),
             *map(step, range(instructions)),

@@ -18,7 +18,7 @@ import tvm_ffi
 from tvm import tirx
 
 from eqsat_layout.errors import Refused
-from eqsat_layout.targets.cuda.kernels.extents import Extent, assumed, in_tiles, product_of_extents, tiles_over
+from eqsat_layout.targets.cuda.kernels.extents import Extent, assumed, is_whole_tiles, product_of_extents, tiles_over
 from eqsat_layout.targets.cuda.kernels.operands import FlatAxes, Operand
 from eqsat_layout.targets.cuda.kernels.products import Product, any_product_of, with_places_apart
 from eqsat_layout.targets.cuda.kernels.results import Results
@@ -31,7 +31,7 @@ from eqsat_layout.targets.cuda.kernels.statements import (
     local,
     loop,
     number,
-    sequence,
+    sequence_of,
 )
 from eqsat_layout.targets.cuda.machine import CudaMachine
 from eqsat_layout.targets.gpu.kernels.nests import Axis
@@ -156,7 +156,7 @@ def _lines_along(product: Product) -> list[_Line]:
 
 
 def _of_places(line: _Line) -> list[_Line]:
-    return [replace(line, places=places) for places in _PLACES if in_tiles(line.axis.extent, places)]
+    return [replace(line, places=places) for places in _PLACES if is_whole_tiles(line.axis.extent, places)]
 
 
 def _sliding(product: Product) -> Iterator[tuple[Axis, Axis, int]]:
@@ -254,7 +254,7 @@ class _Kernel:
         other, place = quotient(rest, places), remainder(rest, places) * line.places
         here = {**self._product.fixed, **line.others.at(other), line.axis.var: place, line.channel.var: channel}
         sums = local(line.places * line.lanes, "float32", "sums")
-        body = sequence(
+        body = sequence_of(
             [
                 tirx.AllocBuffer(sums),
                 self._each(line.places, lambda index: kept(sums, tirx.const(0.0, "float32"), index)),
@@ -262,7 +262,7 @@ class _Kernel:
                 *self._stored(sums, other, place, channel),
             ]
         )
-        return guarded(None if in_tiles(line.threads, self._threads) else number_ < line.threads, body)
+        return guarded(None if is_whole_tiles(line.threads, self._threads) else number_ < line.threads, body)
 
     def _added(self, sums: Any, here: Mapping[Any, Any]) -> Any:
         """All windows, where the other steps are at one place."""
@@ -281,7 +281,7 @@ class _Kernel:
         for window in range(line.places):
             for step in range(line.steps):
                 statements += self._multiplied(sums, data, weight, window, step)
-        return sequence(statements)
+        return sequence_of(statements)
 
     def _multiplied(self, sums: Any, data: Any, weight: Any, window: int, step: int) -> list[Any]:
         line = self._line
@@ -333,7 +333,7 @@ class _Kernel:
             yield self._results.stored_by(run, other, *where, total)
 
     def _each(self, places: int, body: Any) -> Any:
-        return sequence(body(index) for index in range(places * self._line.lanes))
+        return sequence_of(body(index) for index in range(places * self._line.lanes))
 
 
 def _with_axes(product: Product, others: FlatAxes, rows: FlatAxes, columns: FlatAxes) -> Product:

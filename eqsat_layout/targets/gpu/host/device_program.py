@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final, Self
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.system.readable import read_bytes
-from eqsat_layout.targets.gpu.host.files import Piece, parts_of, read_parts, said_to_be
+from eqsat_layout.targets.gpu.host.files import Piece, file_parts, read_parts, said_to_be
 from eqsat_layout.targets.gpu.host.plan import HostPlan
 from eqsat_layout.targets.gpu.host.plan_checks import check_plan
 from eqsat_layout.targets.gpu.host.runner import Runner
@@ -66,7 +66,7 @@ class DeviceProgram(ABC):
 
     def parts(self) -> list[Piece]:
         """The program as bytes, in pieces."""
-        return parts_of(_KIND + self.kind, {**self.said(), "sources": dict(self.sources)}, self.plan, self.constants)
+        return file_parts(_KIND + self.kind, {**self.said(), "sources": dict(self.sources)}, self.plan, self.constants)
 
     @classmethod
     def from_bytes(cls, data: Piece) -> Self:

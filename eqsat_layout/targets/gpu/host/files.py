@@ -19,7 +19,7 @@ _REFUSALS: Final = (ValueError, LookupError, TypeError, AttributeError, Recursio
 """What taking data apart raises that another program wrote."""
 
 
-def parts_of(kind: str, said: Mapping[str, Any], plan: HostPlan, constants: Sequence[Piece]) -> list[Piece]:
+def file_parts(kind: str, said: Mapping[str, Any], plan: HostPlan, constants: Sequence[Piece]) -> list[Piece]:
     """``kind``: what :func:`read_parts` is to find."""
     pieces: list[Piece] = [head_of({"kind": kind, **said, "plan": plan.to_data()})]
     for one in constants:
@@ -28,7 +28,7 @@ def parts_of(kind: str, said: Mapping[str, Any], plan: HostPlan, constants: Sequ
 
 
 def read_parts(kind: str, data: Piece) -> tuple[Mapping[str, Any], HostPlan, list[memoryview]]:
-    """What :func:`parts_of` was given; the constants lie in ``data``. :class:`EqsatError` for another file."""
+    """What :func:`file_parts` was given; the constants lie in ``data``. :class:`EqsatError` for another file."""
     try:
         head, rest = split_head(memoryview(data))
         if head["kind"] != kind:

@@ -15,7 +15,7 @@ from tvm import tirx
 
 from eqsat_layout.errors import TargetError
 from eqsat_layout.targets.gpu.host.plan import ZEROS, Argument, Launch, TensorMap
-from eqsat_layout.targets.gpu.host.size_expressions import size_of
+from eqsat_layout.targets.gpu.host.size_expressions import size_expression
 from eqsat_layout.targets.gpu.host.sizes import Size, product
 
 _LAUNCH: Final = "tirx.call_ffi_kernel"
@@ -40,7 +40,7 @@ def launches_of(
     for statement, values in _flat(name, host.body, symbols):
         if isinstance(statement, tirx.AllocBuffer):
             buffer = statement.buffer
-            elements = product(size_of(extent, values) for extent in buffer.ty.shape)
+            elements = product(size_expression(extent, values) for extent in buffer.ty.shape)
             places[buffer] = allocate(elements, str(buffer.ty.dtype), ZEROS in statement.annotations)
         elif isinstance(statement, tirx.DeclBuffer):
             places[statement.buffer] = places[_source(name, statement.data)]
@@ -64,7 +64,7 @@ def _flat(name: str, statement: Any, symbols: Mapping[Any, Size]) -> Iterator[tu
     elif isinstance(statement, tirx.AttrStmt):
         yield from _flat(name, statement.body, symbols)
     elif isinstance(statement, tirx.For):
-        first, count = (size_of(one, symbols) for one in (statement.min, statement.extent))
+        first, count = (size_expression(one, symbols) for one in (statement.min, statement.extent))
         if not isinstance(first, int) or not isinstance(count, int):
             raise TargetError(f"{name}: the host of a device can't do a loop of {statement.extent} iterations")
         for value in range(first, first + count):
@@ -86,7 +86,7 @@ def _launch(
     tags = [tag for tag in said if tag != _OVERLAPS]
     kernel, *given = list(call.args)
     count = len(given) - len(tags)
-    extents = {tag: size_of(extent, symbols) for tag, extent in zip(tags, given[count:], strict=True)}
+    extents = {tag: size_expression(extent, symbols) for tag, extent in zip(tags, given[count:], strict=True)}
     groups, items = ([extents.get(f"{kind}.{axis}", 1) for axis in "xyz"] for kind in ("blockIdx", "threadIdx"))
     arguments = tuple(maps.get(one) or _argument(name, one, places, symbols) for one in given[:count])
     shared, overlaps = extents.get(_SHARED, 0), _OVERLAPS in said
@@ -96,12 +96,12 @@ def _launch(
 def _argument(name: str, value: Any, places: Mapping[Any, int], symbols: Mapping[Any, Size]) -> Argument:
     if isinstance(value, tvm.ir.Call):
         return Argument(memory=places[_source(name, value)])
-    return Argument(number=size_of(value, symbols), dtype=str(value.ty.dtype))
+    return Argument(number=size_expression(value, symbols), dtype=str(value.ty.dtype))
 
 
 def _mapped(name: str, call: Any, places: Mapping[Any, int], symbols: Mapping[Any, Size]) -> Argument:
     rank, (_, data, *sizes) = int(call.attrs.rank), call.args
-    given = iter([size_of(one, symbols) for one in sizes])
+    given = iter([size_expression(one, symbols) for one in sizes])
     extents, strides, box = (tuple(itertools.islice(given, count)) for count in (rank, rank - 1, rank))
     dtype = str(call.attrs.descriptor_dtype)
     return Argument(memory=places[_source(name, data)], map=TensorMap(dtype, extents, strides, box))

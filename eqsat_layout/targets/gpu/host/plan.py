@@ -132,7 +132,7 @@ class HostFunction:
     @property
     def read(self) -> Iterator[int]:
         """The values that the host reads when all has run."""
-        yield from flat([self.results])
+        yield from flattened([self.results])
         for assertion in self.assertions:
             yield assertion.value
 
@@ -205,11 +205,11 @@ class HostPlan:
         )
 
 
-def flat(values: Iterable[Any]) -> Iterator[Any]:
+def flattened(values: Iterable[Any]) -> Iterator[Any]:
     """What lists and tuples in each other hold, in order."""
     for one in values:
         if isinstance(one, list | tuple):
-            yield from flat(one)
+            yield from flattened(one)
         else:
             yield one
 

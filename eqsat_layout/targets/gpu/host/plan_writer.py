@@ -16,7 +16,7 @@ from eqsat_layout.graph.skeleton import data_of, kind_of
 from eqsat_layout.graph.vdevices import scope_of
 from eqsat_layout.maps import GLOBAL
 from eqsat_layout.targets.gpu.host.plan import Allocation, HostFunction, TensorInMemory
-from eqsat_layout.targets.gpu.host.sizes import Size, product, symbols_in
+from eqsat_layout.targets.gpu.host.sizes import Size, product, symbols_of_size
 
 ImageOf: TypeAlias = Callable[[Sequence[Size], str], tuple[Size, Size, Size]]
 
@@ -45,7 +45,7 @@ class PlanWriter:
 
     def new(self, shape: Sequence[Size], dtype: str, scope: str, constant: int | None = None) -> int:
         """A tensor in memory of its own."""
-        size = product([*shape, bytes_of(dtype)])
+        size = product([*shape, stored_bytes(dtype)])
         image = self._image_of(shape, scope) if scope != GLOBAL and self._image_of is not None else None
         return self.value(shape, dtype, scope, self.allocated(Allocation(size, image, dtype, constant)))
 
@@ -58,7 +58,7 @@ class PlanWriter:
             sizes += [*launch.groups, *launch.items, launch.shared, *(a.number for a in launch.arguments)]
             used |= {argument.memory for argument in launch.arguments if argument.memory is not None}
         sizes += [self.memories[number].bytes for number in used]
-        names = {name for size in sizes for name in symbols_in(size)}
+        names = {name for size in sizes for name in symbols_of_size(size)}
         return replace(function, symbols=tuple(symbol for symbol in function.symbols if symbol.name in names))
 
     def constant(self, expr: Any) -> int:
@@ -71,6 +71,6 @@ class PlanWriter:
         return self._constants[key]
 
 
-def bytes_of(dtype: str) -> int:
+def stored_bytes(dtype: str) -> int:
     """The bytes of an element in memory; a boolean is one byte."""
     return max(1, int(tvm.DataType(dtype).bits) // 8) * int(tvm.DataType(dtype).lanes)

@@ -30,9 +30,9 @@ from eqsat_layout.targets.gpu.host.plan import (
     StoredConstant,
     Symbol,
 )
-from eqsat_layout.targets.gpu.host.plan_writer import ImageOf, PlanWriter, bytes_of
+from eqsat_layout.targets.gpu.host.plan_writer import ImageOf, PlanWriter, stored_bytes
 from eqsat_layout.targets.gpu.host.reuse import with_shared_memories
-from eqsat_layout.targets.gpu.host.size_expressions import condition_of, size_of
+from eqsat_layout.targets.gpu.host.size_expressions import condition_of, size_expression
 from eqsat_layout.targets.gpu.host.sized_by_data import sized_by_data
 from eqsat_layout.targets.gpu.host.sizes import LARGEST, Size, operation, product
 
@@ -135,7 +135,7 @@ class _Body:
         if not fields or not all(isinstance(field.ty, tvm.ir.PrimType) for field in fields):
             said = f"the branch by {binding.var}: its host {_BRANCHES}"
             raise TargetError(f"{self._name}: a program for a device can't hold {said}")
-        sizes = [size_of(field, self._symbols) for field in fields]
+        sizes = [size_expression(field, self._symbols) for field in fields]
         return condition_of(self._writer.mod[value.args[0]], sizes)
 
     def _results(self, func: Any) -> Any:
@@ -163,7 +163,7 @@ class _Body:
         extents = getattr(ty.shape, "values", None)
         if extents is None:
             raise TargetError(f"{self._name}: the shape of {ty} is not known")
-        return [size_of(extent, self._symbols) for extent in extents]
+        return [size_expression(extent, self._symbols) for extent in extents]
 
     def _bound(self, binding: Any) -> Any:
         value = binding.value
@@ -178,7 +178,9 @@ class _Body:
         if isinstance(known, relax.ShapeExpr):
             for size, extent in zip(known.values, ty.values or (), strict=False):
                 self._casts.append(
-                    Cast(size_of(size, self._symbols), size_of(extent, self._symbols), f"a size, {size},")
+                    Cast(
+                        size_expression(size, self._symbols), size_expression(extent, self._symbols), f"a size, {size},"
+                    )
                 )
         if not isinstance(known, int) or getattr(getattr(ty, "shape", None), "values", None) is None:
             return known
@@ -298,7 +300,7 @@ class _Body:
         for one in numbers:
             said = said.replace("{}", str(getattr(one, "value", one)), 1)
         if isinstance(condition.ty, tvm.ir.PrimType):
-            self._casts.append(Cast(size_of(condition, self._symbols), 1, f"an assertion, {said!r},"))
+            self._casts.append(Cast(size_expression(condition, self._symbols), 1, f"an assertion, {said!r},"))
         else:
             self._assertions.append(Assertion(self._of(condition), said))
         return []
@@ -314,7 +316,7 @@ class _Body:
     def _given(self, field: Any) -> int | _Number:
         """An operand of a kernel: a tensor, or a number."""
         if isinstance(field.ty, tvm.ir.PrimType):
-            return _Number(size_of(field, self._symbols))
+            return _Number(size_expression(field, self._symbols))
         number = self._of(field)
         assert isinstance(number, int), field
         return number
@@ -333,7 +335,7 @@ class _Body:
             self._check_narrow(shape, f"a tensor of {list(shape)}", "elements")
         last = list(call.args[2].values) if len(call.args) > 2 else []
         for param, size in zip(list(host.params)[len(given) :], last, strict=True):
-            found[param] = size_of(size, self._symbols)
+            found[param] = size_expression(size, self._symbols)
         return found
 
     def _check_narrow(self, sizes: Sequence[Size], what: str, counted: str) -> None:
@@ -345,7 +347,7 @@ class _Body:
 
     def _buffer(self, elements: Size, dtype: str, zeros: bool) -> int:
         self._check_narrow([elements], f"what kernels of {self._name} keep for each other", "elements")
-        return self._writer.allocated(Allocation(product([elements, bytes_of(dtype)]), zeros=zeros))
+        return self._writer.allocated(Allocation(product([elements, stored_bytes(dtype)]), zeros=zeros))
 
 
 def _under(fits: Size, function: HostFunction) -> tuple[HostFunction, ...]:

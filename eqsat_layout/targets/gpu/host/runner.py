@@ -24,7 +24,7 @@ from eqsat_layout.targets.gpu.host.plan import (
     Launch,
     TensorInMemory,
     TensorMap,
-    flat,
+    flattened,
 )
 from eqsat_layout.targets.gpu.host.sizes import value_of
 
@@ -90,7 +90,7 @@ class Runner(ABC):
     def __call__(self, *inputs: Any, entry: str | None = None) -> Any:
         """The results of a function, the only one if there is one, as arrays; tuples as lists, here and there."""
         function = self._function(entry)
-        inputs = tuple(flat(inputs))
+        inputs = tuple(flattened(inputs))
         if len(inputs) != len(function.inputs):
             raise InputError(f"{function.name} takes {len(function.inputs)} tensors, got {len(inputs)}")
         arrays = [np.asarray(one, order="C") for one in inputs]

@@ -33,22 +33,22 @@ _NAMES: Final = {
 _TURNED: Final = {tirx.GT: tirx.LT, tirx.GE: tirx.LE}
 
 
-def size_of(expr: Any, symbols: Mapping[Any, Size]) -> Size:
+def size_expression(expr: Any, symbols: Mapping[Any, Size]) -> Size:
     """``expr`` as data; ``symbols`` by variable. :class:`TargetError` for what is no arithmetic of sizes."""
     if isinstance(expr, int | tirx.IntImm):
         return int(expr)
     if isinstance(expr, tvm.ir.Var) and expr in symbols:
         return symbols[expr]
     if isinstance(expr, tirx.Cast):
-        return size_of(expr.value, symbols)
+        return size_expression(expr.value, symbols)
     if isinstance(expr, tirx.Not):
-        return operation("eq", size_of(expr.a, symbols), 0)
+        return operation("eq", size_expression(expr.a, symbols), 0)
     if type(expr) in _TURNED:
-        return size_of(_TURNED[type(expr)](expr.b, expr.a), symbols)
+        return size_expression(_TURNED[type(expr)](expr.b, expr.a), symbols)
     name = _NAMES.get(type(expr))
     if name is None:
         raise TargetError(f"a size that the host of a device can't work out: {expr}")
-    return operation(name, size_of(expr.a, symbols), size_of(expr.b, symbols))
+    return operation(name, size_expression(expr.a, symbols), size_expression(expr.b, symbols))
 
 
 def condition_of(func: Any, sizes: Sequence[Size]) -> Size:
@@ -56,4 +56,4 @@ def condition_of(func: Any, sizes: Sequence[Size]) -> Size:
     stores = nodes_of(func.body, tirx.BufferStore)
     if len(stores) != 1:
         raise TargetError("it is no comparison of sizes")
-    return size_of(stores[0].value, dict(zip(func.params, sizes, strict=False)))
+    return size_expression(stores[0].value, dict(zip(func.params, sizes, strict=False)))

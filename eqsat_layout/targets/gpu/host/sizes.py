@@ -66,8 +66,8 @@ def is_size(size: Any, symbols: Collection[str]) -> bool:
     return type(size) is int or (isinstance(size, str) and size in symbols)
 
 
-def symbols_in(size: Size) -> set[str]:
+def symbols_of_size(size: Size) -> set[str]:
     """The symbols that a size hangs on."""
     if isinstance(size, str):
         return {size}
-    return set() if isinstance(size, int) else symbols_in(size[1]) | symbols_in(size[2])
+    return set() if isinstance(size, int) else symbols_of_size(size[1]) | symbols_of_size(size[2])

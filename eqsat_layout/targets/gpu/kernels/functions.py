@@ -15,15 +15,15 @@ import tvm_ffi
 from tvm import tirx
 
 from eqsat_layout.errors import Refused
-from eqsat_layout.targets.gpu.kernels.nests import Nest, inlined, nests_of
+from eqsat_layout.targets.gpu.kernels.nests import Nest, nests_of, without_inlined_nests
 from eqsat_layout.targets.gpu.kernels.row_items import row_items
 from eqsat_layout.targets.gpu.kernels.shared_sums import has_free_order, shared_sum_of
 from eqsat_layout.targets.gpu.kernels.sums_in_parts import in_parts
 from eqsat_layout.targets.gpu.kernels.tiles import tile_of
 from eqsat_layout.targets.gpu.kernels.work_groups import USUAL, WorkGroups
-from eqsat_layout.targets.gpu.kernels.work_items import kernel_of
+from eqsat_layout.targets.gpu.kernels.work_items import launch_of
 from eqsat_layout.targets.schedules.accesses import as_int
-from eqsat_layout.targets.schedules.exact_values import hidden
+from eqsat_layout.targets.schedules.exact_values import with_hidden_arithmetic
 from eqsat_layout.tir.structural import is_one_of
 from eqsat_layout.tir.whole_reads import takes_all
 
@@ -35,7 +35,7 @@ def with_work_items(
     func: Any, suited: Suited | None = None, *, in_order: bool = True, groups: WorkGroups = USUAL
 ) -> Any:
     """``func`` as launches; refused where its blocks are not understood. ``in_order``: sums are added up as stated."""
-    nests = inlined(nests_of(hidden(func)), list(func.params))
+    nests = without_inlined_nests(nests_of(with_hidden_arithmetic(func)), list(func.params))
     if not nests:
         raise Refused("it computes nothing")
     if suited is not None:
@@ -62,7 +62,7 @@ def _kernel(nest: Nest, reduction: Nest | None, in_order: bool, groups: WorkGrou
     if not in_order or has_free_order(nest, reduction):
         with suppress(Refused):
             return shared_sum_of(nest, reduction, tile, groups.busy)
-    return kernel_of(nest, reduction, tile, groups)
+    return launch_of(nest, reduction, tile, groups)
 
 
 def _with_parts(found: Sequence[tuple[Nest, Nest | None]], in_order: bool) -> Iterator[tuple[Nest, Nest | None]]:
@@ -79,7 +79,7 @@ def _with_parts(found: Sequence[tuple[Nest, Nest | None]], in_order: bool) -> It
 def may_follow_sums(func: Any) -> bool:
     """It is elementwise but for layouts: what is as large as its result is read once, each element at one place."""
     try:
-        nests = inlined(nests_of(func), list(func.params))
+        nests = without_inlined_nests(nests_of(func), list(func.params))
     except Refused:
         return False
     if len(nests) != 1 or nests[0].reduced or len(nests[0].stores) != 1:

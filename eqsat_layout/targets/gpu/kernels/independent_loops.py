@@ -81,7 +81,7 @@ class _Accesses:
         if does_more_than_store(body):
             return None
         loops = [*chain, *nodes_of(body, tirx.For)]
-        analyzer, bound = analyzer_of(loops), let_values(body)
+        analyzer, bound = analyzer_of_loops(loops), let_values(body)
         own = [one.buffer for one in nodes_of(body, tirx.AllocBuffer)]
         stores, loads = nodes_of(body, tirx.BufferStore), nodes_of(body, tvm.ir.TensorLoad)
         found: dict[Any, list[Any]] = {}
@@ -131,7 +131,7 @@ class _Accesses:
         return int(found[0]) if len(found) == 2 and isinstance(found[0], tirx.IntImm) else 0
 
 
-def analyzer_of(loops: Sequence[Any]) -> Any:
+def analyzer_of_loops(loops: Sequence[Any]) -> Any:
     """One that knows the range of each loop's variable."""
     analyzer = tvm.sym.Analyzer()
     for loop in loops:

@@ -15,7 +15,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 
 from eqsat_layout.errors import Refused
-from eqsat_layout.targets.schedules.block_facts import is_one_to_one, is_true
+from eqsat_layout.targets.schedules.block_facts import is_true, runs_axes_in_loops
 from eqsat_layout.targets.schedules.inlining import has_long_indices
 from eqsat_layout.tir.blocks import statements_of
 from eqsat_layout.tir.intrinsics import short_name
@@ -85,14 +85,14 @@ def nests_of(func: Any) -> list[Nest]:
     return [_nest(statement) for statement in statements_of(func)]
 
 
-def inlined(nests: Sequence[Nest], parameters: Sequence[Any]) -> list[Nest]:
+def without_inlined_nests(nests: Sequence[Nest], parameters: Sequence[Any]) -> list[Nest]:
     """Without the nests whose elements are made where they are read."""
     left = list(nests)
     for nest in nests:
         if any(buffer.same_as(p) for buffer in nest.buffers for p in parameters):
             continue
         if not any(other.loads(buffer) for other in left for buffer in nest.buffers if other is not nest):
-            return inlined([other for other in left if other is not nest], parameters)
+            return without_inlined_nests([other for other in left if other is not nest], parameters)
         if nest.reduced or not nest.is_plain or nest.is_long:
             continue
         readers = [other for other in left if other is not nest and other.loads(nest.buffers[0])]
@@ -100,7 +100,7 @@ def inlined(nests: Sequence[Nest], parameters: Sequence[Any]) -> list[Nest]:
             continue
         if all(len(r.loads(nest.buffers[0])) * nest.size + r.size <= _LARGEST for r in readers):
             left = [_with_inlined(other, nest) if other in readers else other for other in left if other is not nest]
-            return inlined(left, parameters)
+            return without_inlined_nests(left, parameters)
     return left
 
 
@@ -127,7 +127,7 @@ def _nest(statement: Any) -> Nest:
     block = inner.block
     if list(block.alloc_buffers) or list(block.match_buffers):
         raise Refused(f"block {block.name_hint} has buffers of its own")
-    is_plain = bool(loops) and is_one_to_one(loops[0], block, len(list(block.iter_vars)))
+    is_plain = bool(loops) and runs_axes_in_loops(loops[0], block, len(list(block.iter_vars)))
     if not is_plain and not _runs_as_it_says(loops, inner):
         raise Refused(f"block {block.name_hint} does not run once for each of its points")
     kinds = {int(axis.iter_type) for axis in block.iter_vars}

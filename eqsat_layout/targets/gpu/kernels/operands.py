@@ -14,7 +14,7 @@ from typing import Any
 import tvm
 from tvm import tirx
 
-from eqsat_layout.targets.gpu.kernels.vectors import LANES, in_vectors
+from eqsat_layout.targets.gpu.kernels.vectors import LANES, as_vector_statement
 from eqsat_layout.tir.intrinsics import is_choice
 from eqsat_layout.tir.structural import is_one_of, nodes_of
 
@@ -69,7 +69,7 @@ class Operands:
         for var, extent in places:
             index = index * extent + var
         store: Any = tirx.BufferStore(registers, operand, [index])
-        whole = bool(inner) and in_vectors(store, inner[-1])
+        whole = bool(inner) and as_vector_statement(store, inner[-1])
         for position, (var, extent) in reversed(list(enumerate(places))):
             is_vector = whole and position == len(places) - 1
             kind = tirx.ForKind.VECTORIZED if is_vector else tirx.ForKind.UNROLLED
@@ -80,4 +80,4 @@ class Operands:
 
     def _is_vector(self, operand: Any, var: Any) -> bool:
         registers = tirx.decl_buffer([LANES], str(operand.ty.dtype), "vector", scope="local", layout=None)
-        return in_vectors(tirx.BufferStore(registers, operand, [var]), var)
+        return as_vector_statement(tirx.BufferStore(registers, operand, [var]), var)

@@ -19,7 +19,7 @@ from tvm import tirx
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.gpu.kernels.independent_loops import (
     IndependentLoops,
-    analyzer_of,
+    analyzer_of_loops,
     does_more_than_store,
 )
 from eqsat_layout.targets.gpu.kernels.work_groups import USUAL
@@ -98,7 +98,7 @@ class _Places:
 
     def __init__(self, part: IndependentLoops) -> None:
         self._bound = let_values(part.body)
-        self._analyzer = analyzer_of([*part.loops, *nodes_of(part.body, tirx.For)])
+        self._analyzer = analyzer_of_loops([*part.loops, *nodes_of(part.body, tirx.For)])
 
     def of(self, access: Any) -> list[Any]:
         """Of a store or a load."""

@@ -18,7 +18,7 @@ from tvm import tirx
 
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.gpu.kernels.nests import Axis, Nest, made_again
-from eqsat_layout.targets.gpu.kernels.serial import launched
+from eqsat_layout.targets.gpu.kernels.serial import launched_loops
 from eqsat_layout.targets.gpu.kernels.vectors import is_image
 from eqsat_layout.targets.gpu.kernels.work_groups import WorkGroups
 from eqsat_layout.targets.schedules.accesses import as_int
@@ -56,7 +56,7 @@ class _Rows:
         stages = [self._stage(nest, groups) for nest in self._nests]
         body = sequence([*map(tirx.AllocBuffer, self._numbers.values()), *stages])
         loops = [tirx.For(axis.var, _zero(axis), axis.extent, tirx.ForKind.SERIAL, body) for axis in self._axes]
-        return launched(loops, body, groups)
+        return launched_loops(loops, body, groups)
 
     def _stage(self, nest: Nest, groups: WorkGroups) -> Any:
         """What a work item does of the nest."""

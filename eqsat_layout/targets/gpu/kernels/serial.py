@@ -25,7 +25,7 @@ from eqsat_layout.targets.gpu.kernels.private_buffers import (
     with_private_buffers,
 )
 from eqsat_layout.targets.gpu.kernels.separate_loops import separate_loops
-from eqsat_layout.targets.gpu.kernels.shared_loops import SharedLoops, iterations, shared_loops
+from eqsat_layout.targets.gpu.kernels.shared_loops import SharedLoops, iterations_of_loops, shared_loops
 from eqsat_layout.targets.gpu.kernels.work_groups import USUAL, WorkGroups
 from eqsat_layout.targets.schedules.accesses import as_int
 from eqsat_layout.targets.schedules.attempts import unless_refused
@@ -59,7 +59,9 @@ def as_it_stands(func: Any) -> tuple[Any, bool]:
     body = [*allocations]
     for is_alone, some in itertools.groupby(launches, key=lambda one: one[2]):
         together = list(some)
-        body += [launched([], sequence([one for one, *_ in together]))] if is_alone else [one[1] for one in together]
+        body += (
+            [launched_loops([], sequence([one for one, *_ in together]))] if is_alone else [one[1] for one in together]
+        )
     is_slow = any(is_alone and _is_slow(one) for one, _, is_alone in launches)
     return _named(plain.with_body(sequence(body)), name), is_slow
 
@@ -93,7 +95,7 @@ def _launch_of(statement: Any) -> tuple[Any, bool]:
         shared = unless_refused(lambda: shared_loops(part.body))
         if shared is not None:
             return _launched_in_groups(part.loops, shared), False
-    return launched(part.loops, part.body), not part.loops
+    return launched_loops(part.loops, part.body), not part.loops
 
 
 def _is_slow(statement: Any) -> bool:
@@ -173,10 +175,10 @@ def _statements(body: Any) -> list[Any]:
     return [body]
 
 
-def launched(loops: Sequence[Any], body: Any, groups: WorkGroups = USUAL) -> Any:
+def launched_loops(loops: Sequence[Any], body: Any, groups: WorkGroups = USUAL) -> Any:
     """A work item for each iteration of all loops, the last one's side by side."""
     group, item = (tirx.Var(tag, "int32") for tag in _TAGS)
-    total = iterations(loops) if loops else None
+    total = iterations_of_loops(loops) if loops else None
     known = 1 if total is None else as_int(tvm.sym.Analyzer().simplify(total))
     size = groups.size(known) if known != 0 else 1
     flat = group.astype("int64") * size + item.astype("int64")
@@ -192,7 +194,7 @@ def _launched_in_groups(loops: Sequence[Any], shared: SharedLoops) -> Any:
     """A group for each iteration of all loops."""
     group = tirx.Var(_TAGS[0], "int32")
     body = _placed(loops, shared.body, group.astype("int64"))
-    return _in_threads(group, iterations(loops), shared.item, shared.items, body)
+    return _in_threads(group, iterations_of_loops(loops), shared.item, shared.items, body)
 
 
 def _placed(loops: Sequence[Any], body: Any, flat: Any) -> Any:

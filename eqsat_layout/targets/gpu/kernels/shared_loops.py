@@ -20,7 +20,7 @@ import tvm_ffi
 from tvm import tirx
 
 from eqsat_layout.errors import Refused
-from eqsat_layout.targets.gpu.kernels.independent_loops import analyzer_of, does_more_than_store
+from eqsat_layout.targets.gpu.kernels.independent_loops import analyzer_of_loops, does_more_than_store
 from eqsat_layout.targets.schedules.accesses import as_int
 from eqsat_layout.tir.blocks import sequence
 from eqsat_layout.tir.structural import changed_loop, is_one_of, let_values, nodes_of, substitute
@@ -162,7 +162,7 @@ class _Group:
                 break
             found.append(statement)
             statement = statement.body
-        return found if _most(iterations(found)) >= _LEAST else []
+        return found if _most(iterations_of_loops(found)) >= _LEAST else []
 
     def _is_free(self, loop: Any) -> bool:
         """Two iterations touch no common element of what is written, and change nothing that is kept."""
@@ -172,7 +172,7 @@ class _Group:
         if _loads(loop.min, {}, stored) + _loads(loop.extent, {}, stored):
             return False
         loop, _ = _apart_by_bound(loop)
-        analyzer = analyzer_of([loop, *(one for one in self._loops if not one.loop_var.same_as(loop.loop_var))])
+        analyzer = analyzer_of_loops([loop, *(one for one in self._loops if not one.loop_var.same_as(loop.loop_var))])
         inside = [loop.loop_var, *(one.loop_var for one in nodes_of(loop.body, tirx.For))]
         accesses = _accesses(loop.body, let_values(loop.body), stored)
         stores = [one for one in accesses if one.is_store]
@@ -185,7 +185,7 @@ class _Group:
 
     def _dealt(self, loops: Sequence[Any]) -> Any:
         """Neighbours take neighbouring iterations."""
-        total = iterations(loops)
+        total = iterations_of_loops(loops)
         self.dealt.append(total)
         turn, flat = tirx.Var("turn", "int64"), tirx.Var("flat", "int64")
         left: Any = flat
@@ -208,7 +208,7 @@ def _both(condition: Any, other: Any) -> Any:
     return other if condition is None else tirx.And(condition, other)
 
 
-def iterations(loops: Sequence[Any]) -> Any:
+def iterations_of_loops(loops: Sequence[Any]) -> Any:
     """The iterations of all loops together."""
     return math.prod((loop.extent.astype("int64") for loop in loops), start=tirx.IntImm("int64", 1))
 

@@ -35,7 +35,7 @@ _VECTORS: Final = ("float32", "float16", "int32")
 
 
 def tile_of(nest: Nest, reduction: Nest | None, busy: int) -> ItemTile:
-    """For :func:`eqsat_layout.targets.gpu.kernels.work_items.kernel_of`. ``busy``: work items that keep a device so."""
+    """For :func:`eqsat_layout.targets.gpu.kernels.work_items.launch_of`. ``busy``: work items that keep a device so."""
     model = _Model(nest, nest if nest.reduced else reduction, busy)
     found = min(model.tiles(), key=model.cost, default=None)
     if found is None:

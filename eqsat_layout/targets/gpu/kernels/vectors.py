@@ -28,7 +28,7 @@ def is_image(buffer: Any) -> bool:
     return "texture" in str(buffer.ty.storage_scope)
 
 
-def in_vectors(store: Any, lane: Any) -> bool:
+def as_vector_statement(store: Any, lane: Any) -> bool:
     """The whole statement is one vector operation. TVM makes no texel of a value that is the same in all lanes."""
     if is_image(store.buffer) and not _uses(store.value, lane):
         return False

@@ -17,7 +17,7 @@ from tvm import tirx
 
 from eqsat_layout.targets.gpu.kernels.nests import Axis, Nest
 from eqsat_layout.targets.gpu.kernels.operands import Operands
-from eqsat_layout.targets.gpu.kernels.vectors import LANES, in_vectors, is_image, stores_in_vectors
+from eqsat_layout.targets.gpu.kernels.vectors import LANES, as_vector_statement, is_image, stores_in_vectors
 from eqsat_layout.targets.gpu.kernels.work_groups import USUAL, WorkGroups
 from eqsat_layout.targets.schedules.accesses import as_int, quotient, remainder
 from eqsat_layout.tir.blocks import sequence
@@ -40,7 +40,7 @@ class ItemTile:
         return LANES if axis == self.lanes else self.sizes.get(axis, 1)
 
 
-def kernel_of(nest: Nest, reduction: Nest | None, tile: ItemTile, groups: WorkGroups = USUAL) -> Any:
+def launch_of(nest: Nest, reduction: Nest | None, tile: ItemTile, groups: WorkGroups = USUAL) -> Any:
     """A statement that launches the work items. ``reduction``: what ``nest`` reads at one place for each element."""
     return KernelParts(nest, reduction, tile, groups).statement()
 
@@ -140,7 +140,7 @@ class KernelParts:
             value = self._placed(store.value, self._places, registers)
             indices = [self._simple(index, self._places) for index in store.indices]
             target = tirx.BufferStore(store.buffer, value, indices)
-            if self._tile.lanes is None or in_vectors(target, self._lane):
+            if self._tile.lanes is None or as_vector_statement(target, self._lane):
                 done.append(self._looped(target))
                 continue
             own = self._registers(store.buffer)
@@ -155,7 +155,7 @@ class KernelParts:
         """``store`` for all elements of the tile."""
         body = store
         if self._tile.lanes is not None:
-            whole = in_vectors(store, self._lane)
+            whole = as_vector_statement(store, self._lane)
             if is_image(store.buffer):
                 assert stores_in_vectors(store, self._lane), f"{store}: part of a texel"
             kind = tirx.ForKind.VECTORIZED if whole else tirx.ForKind.UNROLLED

@@ -37,7 +37,7 @@ _BINARY: Final = (
 )
 
 
-def in_single_precision(func: Any, nests: Sequence[Nest]) -> tuple[Any, list[Nest]]:
+def halves_in_single_precision(func: Any, nests: Sequence[Nest]) -> tuple[Any, list[Nest]]:
     """``func`` with other parameters, and its nests over these."""
     single = _Single(func.params)
     found = [one for nest in nests for one in single.nest(nest)]

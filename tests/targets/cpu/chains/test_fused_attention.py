@@ -23,7 +23,7 @@ from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.chain import chain_of
 from eqsat_layout.targets.cpu.model.chain_model import ChainModel, FusedTiles
 from eqsat_layout.targets.cpu.schedule import schedule_module
-from eqsat_layout.targets.cpu.single.simplify import simplified
+from eqsat_layout.targets.cpu.single.simplify import simplified_schedule
 from eqsat_layout.targets.schedules.inlining import inline_producers
 from eqsat_layout.targets.schedules.stages import new_schedule, stages_of
 
@@ -225,7 +225,7 @@ def fastest_tiles(heads: int, keys: int, size: int, machine: CpuMachine) -> Fuse
     rows = (keys, heads * size)
     result = te.compute(rows, lambda i, c: te.sum(softmax[c // size, i, j] * v[c // size, j, c % size], axis=j))
     func = te.create_prim_func([q, k, v, result], index_dtype_override="int64")
-    chain, model = chain_of(stages_of(simplified(new_schedule(func), machine))), ChainModel(machine)
+    chain, model = chain_of(stages_of(simplified_schedule(new_schedule(func), machine))), ChainModel(machine)
     tiles = model.faster(chain, model.apart(chain))
     assert tiles is not None
     return tiles

@@ -22,7 +22,7 @@ from eqsat_layout.targets.cpu.chains.join_calls import join_chains
 from eqsat_layout.targets.cpu.model.chain import chain_of
 from eqsat_layout.targets.cpu.model.chain_model import ChainModel
 from eqsat_layout.targets.cpu.schedule import joined_primfunc, schedule_module
-from eqsat_layout.targets.cpu.single.simplify import simplified
+from eqsat_layout.targets.cpu.single.simplify import simplified_schedule
 from eqsat_layout.targets.schedules.stages import divisors, new_schedule, stages_of
 
 
@@ -293,14 +293,14 @@ def test_a_pad_of_what_was_just_made_is_irregular():
 
     params = [te.placeholder(shape, name=f"x{i}") for i, shape in enumerate(LARGE)]
     func = te.create_prim_func([*params, body(*params)], index_dtype_override="int64")
-    assert not chain_of(stages_of(simplified(new_schedule(func), AVX2))).is_regular
+    assert not chain_of(stages_of(simplified_schedule(new_schedule(func), AVX2))).is_regular
 
 
 def test_parts_that_make_no_nest_stay_apart():
     """One after the other in one function, the last passes of Winograd's filter took 16 times as long as apart."""
     x, b, a = params = [te.placeholder(shape, name=f"x{i}") for i, shape in enumerate(LARGE)]
     func = te.create_prim_func([*params, relu(back(forth(x, b), a))], index_dtype_override="int64")
-    apart = ChainModel(AVX2).apart(chain_of(stages_of(simplified(new_schedule(func), AVX2))))
+    apart = ChainModel(AVX2).apart(chain_of(stages_of(simplified_schedule(new_schedule(func), AVX2))))
     assert joined_primfunc(func, AVX2, passes=1, nanoseconds=1.0) is None
     assert joined_primfunc(func, AVX2, passes=1, nanoseconds=apart) is not None
     assert joined_primfunc(func, AVX2, passes=9, nanoseconds=1.0) is not None  # an epilogue of many passes
@@ -309,7 +309,7 @@ def test_parts_that_make_no_nest_stay_apart():
 def test_tiles_are_whole_and_fit_the_cache():
     x, b, a = params = [te.placeholder(shape, name=f"x{i}") for i, shape in enumerate(LARGE)]
     func = te.create_prim_func([*params, back(forth(x, b), a)], index_dtype_override="int64")
-    chain, model = chain_of(stages_of(simplified(new_schedule(func), AVX2))), ChainModel(AVX2)
+    chain, model = chain_of(stages_of(simplified_schedule(new_schedule(func), AVX2))), ChainModel(AVX2)
     tiles = model.faster(chain, model.apart(chain))
     assert tiles is not None
     count, rows, width, lanes = tiles.tile
@@ -325,7 +325,7 @@ def test_one_core_does_not_get_the_memory_of_all():
     """One thread was thought to have the 25 GB/s of two: what joining saves of that is 17 % of a U-Net's time."""
     x, b, a = params = [te.placeholder(shape, name=f"x{i}") for i, shape in enumerate(LARGE)]
     func = te.create_prim_func([*params, back(forth(x, b), a)], index_dtype_override="int64")
-    chain = chain_of(stages_of(simplified(new_schedule(func), AVX2)))
+    chain = chain_of(stages_of(simplified_schedule(new_schedule(func), AVX2)))
     one, two, many, more = (ChainModel(replace(AVX512, cores=cores)).apart(chain) for cores in (1, 2, 16, 32))
     assert one > 1.5 * two
     assert more > 0.8 * many, "and many cores share what there is"
@@ -356,7 +356,7 @@ def test_nests_of_any_tile(run, arrays, count, tiles, width, lanes, padding, tur
         whole * data.draw(st.sampled_from(divisors(extent // whole, extent)))
         for extent, whole in zip(full, wholes, strict=False)
     ]
-    sch = simplified(new_schedule(func), AVX2)
+    sch = simplified_schedule(new_schedule(func), AVX2)
     schedule_fused_tiles(sch, (*tile, lanes), machine)
     blocks = math.prod(extent // size for extent, size in zip(full, (*tile, lanes), strict=True))
     assert f"T.parallel(T.int64({blocks}))" in sch.mod.script()

@@ -10,7 +10,7 @@ from tvm import te, topi
 
 from eqsat_layout.targets.cpu.model.chain import chain_of
 from eqsat_layout.targets.cpu.model.chain_model import ChainModel
-from eqsat_layout.targets.cpu.single.simplify import simplified
+from eqsat_layout.targets.cpu.single.simplify import simplified_schedule
 from eqsat_layout.targets.schedules.stages import new_schedule, stages_of
 
 
@@ -19,7 +19,7 @@ def test_an_epilogue_stores_while_its_reduction_computes() -> None:
     data, weights, bias = (te.placeholder(shape, name="p") for shape in ((4, 16, 75, 75), (200, 16, 3, 1), (200, 1, 1)))
     convolution = topi.nn.conv2d_nchw(data, weights, 1, (1, 0, 1, 0), 1)
     func = te.create_prim_func([data, weights, bias, topi.add(convolution, bias)], index_dtype_override="int64")
-    chain, model = chain_of(stages_of(simplified(new_schedule(func), AVX512))), ChainModel(AVX512)
+    chain, model = chain_of(stages_of(simplified_schedule(new_schedule(func), AVX512))), ChainModel(AVX512)
     assert chain.in_registers
     assert model.faster(chain, model.apart(chain)) is None
 
@@ -37,5 +37,5 @@ def test_what_tiles_of_a_chain_read_shares_few_sets_too(size: int) -> None:
 
     both = pointwise(topi.nn.relu(pointwise(data, first)), second)
     func = te.create_prim_func([data, first, second, both], index_dtype_override="int64")
-    chain, model = chain_of(stages_of(simplified(new_schedule(func), AVX2))), ChainModel(AVX2)
+    chain, model = chain_of(stages_of(simplified_schedule(new_schedule(func), AVX2))), ChainModel(AVX2)
     assert model.faster(chain, model.apart(chain)) is None

@@ -17,7 +17,7 @@ from tvm import relax, te
 from eqsat_layout.implementations.algorithms.winograd import matrices
 from eqsat_layout.passes.matrix_literals import knowing, literals_of, with_literals
 from eqsat_layout.targets.cpu.schedule import schedule_primfunc
-from eqsat_layout.targets.cpu.single.matrix_sums import combined
+from eqsat_layout.targets.cpu.single.matrix_sums import rows_times
 from eqsat_layout.targets.lowering import lower
 
 ONE_CORE = replace(AVX2, cores=1)
@@ -50,14 +50,14 @@ class Counted:
 )
 def test_rows_times_operands(matrix):
     operands = np.random.default_rng(0).standard_normal(matrix.shape[1])
-    assert np.allclose(combined(matrix, list(operands)), matrix @ operands, atol=1e-6)
+    assert np.allclose(rows_times(matrix, list(operands)), matrix @ operands, atol=1e-6)
 
 
 @pytest.mark.parametrize(("matrix", "operations"), [(FORTH, 12), (BACK, 10)], ids=["data", "result"])
 def test_operations_of_f_4_3(matrix, operations):
     """36 and 24 multiply-adds if all are done; Lavin and Gray count as we do."""
     operands = [Counted(value, frozenset()) for value in np.random.default_rng(0).standard_normal(6)]
-    made = combined(matrix, operands)
+    made = rows_times(matrix, operands)
     assert len(frozenset().union(*(row.operations for row in made))) == operations
 
 

@@ -15,12 +15,12 @@ from eqsat_layout.targets.cpu.single.families.tiled_reduction import is_one_sum
 from eqsat_layout.targets.cpu.single.loops import parallel_tiles
 from eqsat_layout.targets.cpu.single.tile_loops import (
     axis_loops,
-    outer_order,
     partial_results,
     reduce_lanes,
     reduce_side_by_side,
     refuse_partial_results,
 )
+from eqsat_layout.targets.cpu.single.tile_order import outer_order
 from eqsat_layout.targets.schedules.stages import Stage, cached_write, divisors
 
 

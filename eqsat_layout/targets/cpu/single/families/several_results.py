@@ -15,7 +15,8 @@ from eqsat_layout.targets.cpu.model.vectors import vector_lanes
 from eqsat_layout.targets.cpu.single.families.family import Family
 from eqsat_layout.targets.cpu.single.families.tiled_reduction import is_one_sum
 from eqsat_layout.targets.cpu.single.loops import SMALL, in_parallel, leading_axes, run_of
-from eqsat_layout.targets.cpu.single.tile_loops import extent_of, partial_results, reduce_lanes, refuse_partial_results
+from eqsat_layout.targets.cpu.single.tile_loops import partial_results, reduce_lanes, refuse_partial_results
+from eqsat_layout.targets.cpu.single.tile_order import loop_iterations
 from eqsat_layout.targets.schedules.accesses import StageAxis
 from eqsat_layout.targets.schedules.stages import Stage, divisors
 
@@ -65,8 +66,10 @@ def _side_by_side(sch: Any, stage: Stage, epilogue: Stage | None, machine: CpuMa
         raise Refused("no vector axis")
     outer, steps = loops[:count], loops[count:]
     joined = sch.fuse(*outer[-run:]) if run > 1 else outer[-1]
-    all_vectors = extent_of(sch, joined) // lanes
-    vectors = 1 if lanes % 2 else _vectors(all_vectors, [extent_of(sch, loop) for loop in outer[:-run]], stage, machine)
+    all_vectors = loop_iterations(sch, joined) // lanes
+    vectors = (
+        1 if lanes % 2 else _vectors(all_vectors, [loop_iterations(sch, loop) for loop in outer[:-run]], stage, machine)
+    )
     tile, vector, lane = sch.split(joined, [None, vectors, lanes])
     sch.reorder(*steps, vector, lane)
     sch.unroll(vector)

@@ -18,15 +18,13 @@ from eqsat_layout.targets.cpu.single.loops import in_vectors, parallel_pieces, p
 from eqsat_layout.targets.cpu.single.tile_loops import (
     add_up_partial_results,
     axis_loops,
-    extent_of,
-    in_order_of_results,
-    panel_axes,
     partial_results,
     reduce_in_tile,
     refuse_partial_results,
     split_tiles,
     tile_reduction,
 )
+from eqsat_layout.targets.cpu.single.tile_order import in_order_of_results, loop_iterations, panel_axes
 from eqsat_layout.targets.schedules.epilogues import is_in_place, is_relaid
 from eqsat_layout.targets.schedules.stages import Stage, cached_write
 
@@ -97,7 +95,7 @@ def _in_pieces(sch: Any, stage: Stage, epilogue: Stage | None, machine: CpuMachi
     sch.set_scope(part, 0, "local")
     *spatial, piece = sch.get_loops(stage.block)
     outer, inner, lane = split_tiles(sch, spatial, tile, stage)
-    if math.prod(extent_of(sch, loop) for loop in outer[:shared]) < machine.cores:
+    if math.prod(loop_iterations(sch, loop) for loop in outer[:shared]) < machine.cores:
         raise Refused("too few panels")
     at = parallel_tiles(sch, outer[:shared], machine, stage)
     add_up_partial_results(sch, stage, part, piece, (outer[shared:], inner, lane), tile, machine)
@@ -123,10 +121,10 @@ def _in_relaid_tiles(sch: Any, stage: Stage, epilogue: Stage | None, machine: Cp
     sch.set_scope(stage.block, 0, "local")
     own = sch.get_loops(epilogue.block)[-len(epilogue.axes) :]
     held = tile.lanes * math.prod(tile.sizes)
-    if math.prod(extent_of(sch, loop) for loop in own) != held:
+    if math.prod(loop_iterations(sch, loop) for loop in own) != held:
         raise Refused("the tile is not a block of the epilogue's result")
     tile_reduction(sch, stage, tile, (inner, lane, reduced), machine)
-    common = math.gcd(extent_of(sch, own[-1]), stage.spatial[-1].extent or 1)  # vectors that stay inside a block
+    common = math.gcd(loop_iterations(sch, own[-1]), stage.spatial[-1].extent or 1)  # vectors that stay inside a block
     outer, lane = sch.split(own[-1], [None, vector_lanes(common, machine.lanes(stage.write.element_bytes))])
     for loop in (*own[:-1], outer):
         sch.unroll(loop)
