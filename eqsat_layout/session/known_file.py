@@ -144,8 +144,8 @@ class KnownFile:
         kept = self.store.get(self._beside)
         if kept is None:
             return None
-        place_of = importlib.import_module("eqsat_layout.readers.onnx.external_data").place_of
-        return [place_of(name, self.path) for name in json.loads(bytes(kept))]
+        external_file = importlib.import_module("eqsat_layout.readers.onnx.external_data").external_file
+        return [external_file(name, self.path) for name in json.loads(bytes(kept))]
 
     @cached_property
     def _contents(self) -> bytes:

@@ -58,11 +58,11 @@ def from_proto(given: Any, sizes: Sizes | None = None) -> Model:
 
 def _from_checked(given: Any, sizes: Sizes | None, written_out: frozenset[str]) -> Model:
     """``written_out``: ops that ONNX writes in other ops, and that are tried so because they can't be taken as one."""
-    fixes = importlib.import_module("eqsat_layout.readers.onnx.converter_fixes")
+    functions = importlib.import_module("eqsat_layout.readers.onnx.function_ops")
     try:
-        return _converted(given, fixes.with_functions_written_out(given, written_out), sizes)
+        return _converted(given, functions.with_functions_written_out(given, written_out), sizes)
     except OnnxNodeError as error:
-        if error.op in written_out or not fixes.has_function(error.op, opset_of(given)):
+        if error.op in written_out or not functions.has_function(error.op, opset_of(given)):
             raise
         _logger.debug("ONNX's own definition of %s is tried: %s", error.op, error)
         try:

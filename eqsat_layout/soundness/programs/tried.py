@@ -1,6 +1,6 @@
 """What programs are tried for: ``optimize`` alone (``None``), a target, or one of the two ways below.
 
-In: the options of a command. Out: a value for :func:`.trial.check`, and back.
+In: the options of a command. Out: a value for :func:`.trial.check_program`, and back.
 """
 
 from __future__ import annotations

@@ -17,6 +17,8 @@ from eqsat_layout.system.own_cpu import UNIT
 
 _USUAL_CACHE: Final = 32 << 20
 """Bytes of a last-level cache where the system does not say."""
+_LEAST_CACHE: Final = _USUAL_CACHE // 4
+"""No last-level cache is taken for a smaller one: what is to be cold has to exceed it."""
 
 
 def cpu_name() -> str:
@@ -30,16 +32,23 @@ def cpu_name() -> str:
     return platform.processor() or platform.machine()
 
 
-def last_cache_bytes() -> int:
-    """Size of the last-level cache, 32 MiB where the system does not say."""
-    sizes = [_USUAL_CACHE // 4]
-    for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
+def cache_sizes() -> dict[int, int]:
+    """Bytes of the caches of the first core by level, but of instruction caches; nothing where the system is silent."""
+    found: dict[int, int] = {}
+    for index in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
         try:
-            text = path.read_text().strip()
-            sizes.append(int(text.rstrip("KMG")) << {"K": 10, "M": 20, "G": 30}.get(text[-1:], 0))
+            level, kind, size = ((index / name).read_text().strip() for name in ("level", "type", "size"))
+            if kind != "Instruction":
+                found[int(level)] = int(size.rstrip("KMG")) << {"K": 10, "M": 20, "G": 30}.get(size[-1:], 0)
         except (OSError, ValueError):
             continue
-    return max(sizes) if len(sizes) > 1 else _USUAL_CACHE
+    return found
+
+
+def last_cache_bytes() -> int:
+    """Size of the last-level cache, 32 MiB where the system does not say; no less than a quarter of that."""
+    sizes = cache_sizes()
+    return max(_LEAST_CACHE, *sizes.values()) if sizes else _USUAL_CACHE
 
 
 def features(target: tvm.target.Target) -> list[str]:

@@ -19,13 +19,12 @@ from eqsat_layout.targets.cpu.amx import instructions as matrix_unit
 from eqsat_layout.targets.cpu.amx.statements import Task
 from eqsat_layout.targets.cpu.amx.tile_plan import BLOCK_ROWS, TILES
 from eqsat_layout.targets.cpu.amx.weights import Panels
+from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.single.prefetch import prefetch
 from eqsat_layout.targets.schedules.accesses import StageAccess
 from eqsat_layout.targets.schedules.stages import Stage
 from eqsat_layout.tir.blocks import sequence
 from eqsat_layout.tir.structural import structural_map, substitute
-
-_LINE_BYTES = 64  # of a cache
 
 FEW = 2
 """Blocks of sums, of one of which the results are made while the unit adds up the other."""
@@ -72,7 +71,7 @@ class TileResults:
         """One step's share of what the epilogue will read beside the sums."""
         loops, tiles = self.panels.loops, self.panels.product.columns.vectors
         size = max((load.element_bytes for load in self._read_with_results), default=0)
-        columns = math.ceil(TILES * matrix_unit.COLUMNS * size / _LINE_BYTES)
+        columns = math.ceil(TILES * matrix_unit.COLUMNS * size / CpuMachine.line_bytes)
         lines = BLOCK_ROWS * columns
         each = math.ceil(lines / self.panels.blocks)
 

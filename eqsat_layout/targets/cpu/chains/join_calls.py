@@ -47,7 +47,6 @@ T = TypeVar("T")
 
 _LONGEST = 8  # calls in one kernel: all windows of so many are compared
 _SHORT = 30_000.0  # nanoseconds of a window, as modelled, of which a call is a share
-_CALL = 350.0  # nanoseconds of one (measured on Zen 4: .35 to .5 us)
 _REMADE = 2.0  # times that windows make what is part of the pad they read, about: tiles share borders
 
 
@@ -148,7 +147,7 @@ class _CallJoiner:
                 return alone - min(times)
             if chain.is_regular and chain.passes == kernels[0].chain.passes:  # the others are epilogues
                 return max(0.0, alone - self.model.apart(chain))
-        return max(0.0, alone - self._in_rows(window, kernels)) or _calls_spared(kernels)
+        return max(0.0, alone - self._in_rows(window, kernels)) or _calls_spared(kernels, self.machine)
 
     def _in_rows(self, window: Sequence[KernelCall], kernels: Sequence[_Kernel]) -> float:
         """Nanoseconds row by row; infinite where they don't work in rows."""
@@ -267,7 +266,7 @@ class _CallJoiner:
         function = self._function(window)
         alone, passes = sum(kernel.nanoseconds for kernel in kernels), kernels[0].chain.passes
         scheduled = function and joined_primfunc(function, self.machine, passes=passes, nanoseconds=alone)
-        if scheduled is None and _calls_spared(kernels):
+        if scheduled is None and _calls_spared(kernels, self.machine):
             scheduled = function  # its stages one after another, each with a schedule of its own
         if scheduled is None:
             return None
@@ -275,7 +274,7 @@ class _CallJoiner:
         return scheduled.with_attr(SAVED, share)
 
 
-def _calls_spared(kernels: Sequence[_Kernel]) -> float:
+def _calls_spared(kernels: Sequence[_Kernel], machine: CpuMachine) -> float:
     """Nanoseconds that short kernels save in one function without sharing any loop: a step of a recurrent network, say,
     whose gates read several parts of a product. What comes after the first is elementwise, so that nothing is computed
     more often than it was."""
@@ -283,7 +282,7 @@ def _calls_spared(kernels: Sequence[_Kernel]) -> float:
     is_made_once = any(stage.is_reduction for stage in first)
     is_elementwise = not any(stage.is_reduction or stage.conditions for stages in others for stage in stages)
     is_short = sum(kernel.nanoseconds for kernel in kernels) < _SHORT
-    return len(others) * _CALL if is_made_once and is_elementwise and is_short else 0.0
+    return len(others) * machine.kernel_call * 1e9 if is_made_once and is_elementwise and is_short else 0.0
 
 
 def _in_lines(calls: Sequence[KernelCall], readers: Mapping[Any, list[Any]]) -> list[KernelCall]:

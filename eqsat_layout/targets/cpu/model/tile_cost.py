@@ -24,8 +24,7 @@ _SPILLED = 1.5  # times as many cycles with more (measured on AVX2 and AVX-512: 
 _STREAMED = 0.1  # of the cycles that loads from L2 take is not hidden
 _FREE = 5  # registers beside accumulators, below which LLVM may put one of these on the stack in every step
 _CROWDED = 1.1  # times as many cycles, where elements are broadcast to several vectors: half as large tiles are as good
-_STREAMS = 12  # pieces of memory that the hardware prefetches at once
-_UNFORESEEN = 4.0  # cycles of a vector that it does not prefetch, since there are more
+_UNFORESEEN = 4.0  # cycles of a vector that no hardware prefetches, since it follows no more streams
 _OVERTAKEN = 1.0  # cycles of a vector whose line was fetched and evicted, as so many streams share few sets of L1
 _ACROSS = 0.1  # cycles to add a lane of a row's partial results, most of which pass beside the loads of the next tile
 _SUPPLY = 0.72  # of the bandwidth of the last-level cache, for weights that come from there and from memory in turns
@@ -105,7 +104,7 @@ def _of_weights(
     if not load.is_streamed:
         return np.zeros(tiles.lanes.shape), missed * load.moved(tiles) * first
     if has_panels:
-        missed = missed + np.where(load.streams(tiles) > _STREAMS, _UNFORESEEN, 0)
+        missed = missed + np.where(load.streams(tiles) > machine.prefetch_streams, _UNFORESEEN, 0)
     arriving = _SUPPLY * machine.last_level_bandwidth / machine.clock  # bytes a cycle
     # to L2 for all tiles that share a panel, from there for each
     supply = touched * first / arriving + touched / machine.l2_bytes_per_cycle

@@ -27,8 +27,8 @@ _SHARING = 2  # rank of an axis along which the load in vectors is read again
 def in_order_of_results(
     sch: Any, outer: Sequence[Any], tile: RegisterTile, stage: Stage, machine: CpuMachine
 ) -> list[Any]:
-    """The loops over tiles that :func:`split_tiles` gave, put in order with a run of tiles innermost whose results lie
-    side by side.
+    """The loops over tiles, as :mod:`~eqsat_layout.targets.cpu.single.tile_loops` splits them, put in order with a run
+    of tiles innermost whose results lie side by side.
 
     In the other order results go to memory in short pieces far from each other, and the core waits for each: 200 rows
     of 4x75x75 took three times as long. Tiles of many steps store little, and rows for them are prefetched.
