@@ -101,3 +101,16 @@ def test_results_follow_the_flow_that_asked_for_them() -> None:
 
     (formats,) = written(0, names.format(Format.make(blocks)))
     assert written(1, names.lists[formats][1]) == [formats]
+
+
+def test_flows_that_move_nothing_are_the_op_as_written() -> None:
+    """Means in blocks of channels asked for data in blocks where they stand, and all before it: six rounds in ResNet."""
+    signatures = import_module(program(lambda b, x: b.emit(op.mean(x, axis=[2, 3])), (1, 16, 6, 6))).signatures
+    (key,) = signatures
+    names = Names()
+    answers = Answers(signatures, names)
+    blocks = index_map_from_names("NC", "NC4c", (1, 16))
+    assert blocks is not None
+    rows = answers.answer_back(key, names.format(Format.make(blocks)))
+    read = [names.variants[row[2]].operands for name, row in rows if name == "back"]
+    assert read == [("1x16x6x6>1.b/4.c.d.b%4",)]

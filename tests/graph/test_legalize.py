@@ -16,7 +16,7 @@ from tvm import relax, tirx
 from tvm.relax import op as R
 
 import eqsat_layout
-from eqsat_layout.graph.legalize import legalize
+from eqsat_layout.graph.legalize import kernel_of, legalize
 from eqsat_layout.graph.packed_convolution import PackedConvolution
 from eqsat_layout.graph.signatures import legalise_calls
 from eqsat_layout.maps import index_map_from_names
@@ -363,3 +363,32 @@ class Module:
     x = np.arange(6, dtype="float32")
     (found,) = eqsat_layout.Session(mod).run(None, {"x": x})
     np.testing.assert_array_equal(found, x[None] + 1)
+
+
+N = tirx.Var("n", "int64")
+
+
+@pytest.mark.parametrize(
+    ("make", "shapes", "is_alone"),
+    [
+        (lambda x, w: R.nn.conv2d(x, w, padding=1), [(1, 4, 6, 6), (5, 4, 3, 3)], True),
+        (lambda x, y: R.concat([x, y], axis=1), [(2, 3), (2, 5)], True),
+        (lambda x: R.reshape(x, (3, 4)), [(2, 6)], True),
+        (lambda x: R.strided_slice(x, [1], [2], [0], [-1]), [(2, 6)], True),
+        (lambda x: R.nn.softmax(x), [(2, 6)], True),
+        (lambda x, y: R.matmul(x, y), [(2, 6), (6, 5)], False),  # it asks the builder for a type
+        (lambda x: R.split(x, 2, axis=1), [(2, 6)], False),
+        (lambda x, y: R.add(x, y), [(N, 6), (1, 6)], False),
+    ],
+)
+def test_a_kernel_that_is_made_alone_is_that_of_a_module(make, shapes, is_alone) -> None:
+    builder = relax.BlockBuilder()
+    operands = [relax.Var(f"x{i}", relax.TensorType(shape, "float32")) for i, shape in enumerate(shapes)]
+    call = builder.normalize(make(*operands))
+    with builder.function("main", operands):
+        builder.emit_func_output(builder.emit(call))
+    (expected,) = (f for f in legalize(builder.get()).functions.values() if isinstance(f, tirx.PrimFunc))
+    kernel, (made,) = kernel_of(call), legalise_calls([call])
+    assert (kernel is not None) == is_alone
+    assert tvm_ffi.structural_equal(made.func, expected.without_attr("global_symbol"), map_free_vars=True)
+    assert kernel is None or tvm_ffi.structural_equal(kernel.func, made.func, map_free_vars=True)

@@ -41,6 +41,7 @@ def convolution(channels: int, outputs: int, size: int, window: int, stride: int
 @example(5, 6, (9, 10), (3, 3), (1, 1))
 @example(5, 6, (9, 10), (1, 3), (1, 1))
 @example(5, 6, (9, 10), (3, 3), (2, 2))
+@example(5, 6, (9, 10), (1, 3), (2, 2))
 def test_the_work_is_that_of_the_graph(
     channels: int, outputs: int, size: tuple[int, int], window: tuple[int, int], strides: tuple[int, int]
 ) -> None:
@@ -56,7 +57,9 @@ def test_the_work_is_that_of_the_graph(
             continue
         work = PRICED[name].work(conv)  # type: ignore[misc]
         (product,) = [
-            s for s in import_module(module).signatures.values() if s.name == "relax.matmul" or "product" in s.name
+            s
+            for s in import_module(module).signatures.values()
+            if s.name in ("relax.matmul", "subsampled") or "product" in s.name
         ]
         assert product.computation is not None
         assert product.computation.flops == work.flops
@@ -82,6 +85,18 @@ def test_it_is_told_why_one_was_left_out() -> None:
     reasons = {r.layout: r.reason for r in refused if r.index_map is None}
     assert "us or more, and the op in the best of its layouts" in reasons["im2col"]
     assert "us or more, and winograd F(4,3)" in reasons["winograd F(2,3)"]
+
+
+@pytest.mark.parametrize("is_made", [True, False])
+def test_what_moves_less_of_the_data_is_left_out_where_an_op_gives_them(is_made: bool) -> None:
+    """Not where they come from outside, in one layout: then a quarter of them is moved, in place of all."""
+
+    def body(builder: Any, x: Any) -> Any:
+        data = builder.emit(op.nn.relu(x)) if is_made else x
+        return builder.emit(op.nn.conv2d(data, constant(96, 64, 1, 1), strides=2))
+
+    refused = eqsat_layout.plan(program(body, (1, 64, 28, 28)), AVX2).why_not("conv2d")
+    assert ("subsampled" in {r.layout for r in refused if r.index_map is None}) == is_made
 
 
 def test_what_measuring_may_tell_otherwise_is_offered_to_it() -> None:

@@ -163,3 +163,26 @@ def test_an_identity_is_not_that_of_another_type_of_extents() -> None:
     kept = IndexMap.identity((7, 1, 41))
     assert [*map(type, kept.shape)] == [int] * 3
     assert kept.result_shape == (7, 1, 41)
+
+
+@given(index_maps())
+def test_axes_that_are_split_in_place_move_nothing(index_map: IndexMap) -> None:
+    if index_map.splits_in_place:
+        assert index_map.keeps_order
+        assert len(index_map.dims) >= len(index_map.shape)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dims", "is_in_place"),
+    [
+        ((1, 32, 7), [[], [(1, 8, 4)], [(1, 1, 8)], [(2, 1, 7)]], True),
+        ((1, 32, 7), [[], [(1, 1, 32)], [(2, 1, 7)]], True),
+        ((1, 32, 7), [[], [(1, 1, 8)], [(1, 8, 4)], [(2, 1, 7)]], False),
+        ((1, 32, 7), [[], [(1, 8, 4)], [(2, 1, 7)], [(1, 1, 8)]], False),
+        ((1, 32, 1), [[], [(1, 8, 4)], [], [(1, 1, 8)]], False),  # other axes, if of one element, are between
+        ((32, 7), [[(0, 1, 32), (1, 1, 7)]], False),
+        (("n", 32), [[(0, 1, "n")], [(1, 8, 4)], [(1, 1, 8)]], True),
+    ],
+)
+def test_row_major_but_for_axes_that_are_split(shape, dims, is_in_place) -> None:
+    assert IndexMap.make(shape, dims).splits_in_place == is_in_place
