@@ -245,7 +245,7 @@ def test_an_unsound_rule_is_found_and_the_program_shrunk(
     failed = next(
         outcome for seed in sorted(sizes, key=sizes.__getitem__) if (outcome := ask(None, seed)).kind == FAILED
     )
-    smallest = shrunk(failed, SEED, until_smaller(ask, failed, times=2), tries=300)
+    smallest = shrunk(failed, SEED, until_smaller(ask, failed), tries=300)
     assert smallest.kind == FAILED
     assert smallest.why == failed.why
     assert len(smallest.record) < len(failed.record)
@@ -254,12 +254,12 @@ def test_an_unsound_rule_is_found_and_the_program_shrunk(
     assert asks()(smallest.record, SEED).kind != FAILED  # the rule is to blame
 
 
-def until_smaller(ask: Any, failed: ProgramOutcome, times: int) -> Any:
-    """``ask`` until it has found smaller programs that fail in the same way so many times; nothing fails then."""
+def until_smaller(ask: Any, failed: ProgramOutcome) -> Any:
+    """``ask`` until it has found a smaller program that fails in the same way; nothing fails then."""
     found: list[ProgramOutcome] = []
 
     def asked(record: Sequence[int], seed: int) -> ProgramOutcome:
-        if len(found) == times:
+        if found:
             return ProgramOutcome(SAME)
         outcome: ProgramOutcome = ask(record, seed)
         if outcome.why == failed.why and len(outcome.record) < len(failed.record):
