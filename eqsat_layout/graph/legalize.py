@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -86,7 +86,6 @@ class _KernelsOnly:
         return made
 
 
-@cache
 def _legalizer_of(name: str) -> Legalizer:
     ordinary = tvm.ir.Op.get(name).get_attr("FLegalize")  # has_attr says yes for every op
     if ordinary is None:
@@ -100,26 +99,26 @@ def _forgiving(legalizer: Legalizer) -> Legalizer:
 
     So does one whose result is none: TVM's median over several axes is a tensor by its type, and a pair as legalised.
     """
+    return partial(_attempted, legalizer)
 
-    def attempt(builder: Any, call: Any) -> Any:
-        if operands(call) > MOST_OPERANDS:
+
+def _attempted(legalizer: Legalizer, builder: Any, call: Any) -> Any:
+    if operands(call) > MOST_OPERANDS:
+        return call
+    if _holds_nothing(call.ty):
+        return _nothing(builder, call)
+    try:
+        made = builder.normalize(legalizer(builder, call))
+    except REFUSALS:
+        if any(map(is_zero_constant, call.args)):
+            return _attempted(legalizer, builder, _with_zeros_as_operands(builder, call))
+        wide = _in_single_precision(builder, call)
+        if wide is None:
             return call
-        if _holds_nothing(call.ty):
-            return _nothing(builder, call)
-        try:
-            made = builder.normalize(legalizer(builder, call))
-        except REFUSALS:
-            if any(map(is_zero_constant, call.args)):
-                return attempt(builder, _with_zeros_as_operands(builder, call))
-            wide = _in_single_precision(builder, call)
-            if wide is None:
-                return call
-            made = attempt(builder, wide)
-            return call if made.same_as(wide) else _of_own_type(builder, made, call)
-        is_tuple = [isinstance(one.ty, relax.TupleType) for one in (made, call)]
-        return _of_own_type(builder, made, call) if is_tuple[0] == is_tuple[1] else call
-
-    return attempt
+        made = _attempted(legalizer, builder, wide)
+        return call if made.same_as(wide) else _of_own_type(builder, made, call)
+    is_tuple = [isinstance(one.ty, relax.TupleType) for one in (made, call)]
+    return _of_own_type(builder, made, call) if is_tuple[0] == is_tuple[1] else call
 
 
 def _holds_nothing(ty: Any) -> bool:

@@ -191,7 +191,7 @@ def legalise_calls(calls: Sequence[Any]) -> list[Legalised]:
     one op each."""
     builder = relax.BlockBuilder()
     typed = [_typed(builder, call) for call in calls]
-    funcs = {one: one.kernel for one in typed if one is not None}
+    funcs = {one: one.kernel() for one in typed if one is not None}
     left = [one for one, func in funcs.items() if func is None]
     for i, one in enumerate(left):
         _add_function(builder, f"f{i}", one)
@@ -207,7 +207,6 @@ class _Typed:
     call: Any
     params: Sequence[Any]
 
-    @property
     def kernel(self) -> Any:
         """The PrimFunc of a call of an op that is one kernel of one result; None where it is anything else."""
         if not isinstance(self.call, ir.Call) or not isinstance(self.call.op, ir.Op):
