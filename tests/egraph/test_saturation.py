@@ -104,7 +104,7 @@ def test_results_follow_the_flow_that_asked_for_them() -> None:
 
 
 def test_flows_that_move_nothing_are_the_op_as_written() -> None:
-    """Means in blocks of channels asked for data in blocks where they stand, and all before it: six rounds in ResNet."""
+    """Means in blocks of channels asked for data in blocks where they stand, and all before it: six rounds more."""
     signatures = import_module(program(lambda b, x: b.emit(op.mean(x, axis=[2, 3])), (1, 16, 6, 6))).signatures
     (key,) = signatures
     names = Names()
