@@ -37,9 +37,9 @@ _SIZES = (1, 1, 2, 2, 3)
 """Windows, strides and the like: lists of numbers, or a number where a list may stand."""
 _SIZES_OR_NONE = (0, 0, 0, 1, 1, 2, 2, 3)
 """The same where nothing is the default, such as padding: it may be at one side only."""
-_POSITIONS = (0, 1, 1, 2, 3, 4, 9, -1, -2, -3)
+_POSITIONS = (0, 0, 1, 2, 3, 4, 9, 9, -1, -1, -2, -3, -9, -9)
 """Lists of positions, which may be counted from the end, or lie beyond it."""
-_STEPS = (1, 2, 2, 3, -1, -2)
+_STEPS = (1, 2, 3, -1, -1, -2)
 _MIXED = 0.15
 """How often the operands of a call are of two dtypes, such as values and indices."""
 _KEPT = (0.1, 0.4, 0.8, 0.95)
@@ -135,7 +135,7 @@ class ArgumentDraw:
         rng = self._rng
         if tvm_ffi.dtype in options:
             return rng.choice([*DTYPES, *([None] if type(None) in options else [])])
-        if list(options) == [type(None)]:  # steps, one for each position
+        if list(options) == [type(None)]:  # see _are_steps
             return None if rng.random() < 0.5 else self._row(_STEPS)
         chosen = rng.choice(options) if options else None
         if chosen is int and len(options) > 1 and type(None) not in options:
@@ -183,6 +183,23 @@ class ArgumentDraw:
                 term += letter
             terms.append(term)
         return f"{','.join(terms)}->{''.join(rng.sample(list(extents), rng.randrange(len(extents) + 1)))}"
+
+
+def from_the_other_end(name: str, values: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The attributes of a call that goes the other way: positions counted from the other end, steps backwards. None of
+    an op without steps. What is taken whole is reversed so, which draws of each number by itself seldom give."""
+    steps = [p.name for p in parameters(name) or () if not p.is_tensor and _are_steps(p.hint)]
+    positions = [p.name for p in parameters(name) or () if not p.is_tensor and p.hint is tvm.ir.Expr]
+    length = max((len(values[k]) for k in positions if isinstance(values.get(k), list)), default=0)
+    if not steps or not length:
+        return None
+    turned = {k: [-1 - n for n in values[k]] for k in positions if isinstance(values.get(k), list)}
+    return {**values, **turned, **{k: [-n for n in values.get(k) or [1] * length] for k in steps}}
+
+
+def _are_steps(hint: Any) -> bool:
+    """Of numbers that may be left out, one for each position."""
+    return {option for option in typing.get_args(hint) if option is not tvm.ir.Expr} == {type(None)}
 
 
 def _is_size(default: Any) -> bool:

@@ -18,6 +18,7 @@ from eqsat_layout.errors import Refused
 from eqsat_layout.graph.graph import TensorType
 from eqsat_layout.graph.op_calls import parameters
 from eqsat_layout.soundness.rules.body_searches import is_text
+from eqsat_layout.soundness.rules.draws import from_the_other_end
 from eqsat_layout.soundness.rules.fitting_parts import Shape, Type
 from eqsat_layout.soundness.rules.ops import of_other_lengths, of_other_numbers, of_other_ranks, usual_call
 from eqsat_layout.soundness.rules.schema import (
@@ -50,6 +51,8 @@ _DECIDED = 0.3
 """How often an attribute is a number that decides what the rule says."""
 _OTHER_DTYPES = 0.3
 """How often some of these are of other dtypes: values where all were found to be indices."""
+_TURNED = 0.1
+"""How often what has steps goes the other way."""
 LONG_ONES = 0.08
 """How often a first operand has a long axis."""
 _AS_USUAL = 0.3
@@ -126,6 +129,9 @@ class SimilarCalls:
         decided = self._decided(call, body) if self._numbers and rng.random() < _DECIDED else None
         if decided is not None:
             call = drawn(text, call.operands, rng, exact=True, kept=decided)
+        turned = from_the_other_end(text, call.values) if rng.random() < _TURNED else None
+        if turned is not None:
+            call = drawn(text, call.operands, rng, exact=True, kept=turned)
         return call if all([call.values.get(name)] == [value] for name, value in said.items()) else None  # NaN too
 
     def _like(self, usual: OpCall | None, body: BodyClaims) -> dict[str, Any]:
