@@ -90,8 +90,7 @@ class Instances:
             promise = self._promises.get(key)
             draws = (DRAWS if known else FIRST_DRAWS) * (1 if promise is None else PATIENCE)
             draws //= 1 + self._in_vain[key]  # the harder it is, the less comes of yet more of it
-            numbers = () if promise is None else promise.numbers
-            solver = Solver(types, shapes, fitting, rng, draws, self._good, self._chosen, numbers)
+            solver = Solver(types, shapes, fitting, rng, draws, self._good, self._chosen, promise)
             fresh: list[Instance] = []
             telling = False
             for _ in range(1 if known else PATIENCE):
@@ -105,7 +104,7 @@ class Instances:
                 if fresh or solver.draws <= 0:
                     break  # else what fits together does not run, or is a view
             if self._needs_long(key, fresh):
-                solver = Solver(types, shapes, fitting, rng, DRAWS, self._good, self._chosen, numbers, is_long=True)
+                solver = Solver(types, shapes, fitting, rng, DRAWS, self._good, self._chosen, promise, is_long=True)
                 fresh += self._long(key, _telling(solver, promise, CHOICE * LOOKED_AT, 1, rng)[0])
             made[key] = [*fresh, *rng.sample(known, min(max(0, count - len(fresh)), len(known)))]
             known += fresh

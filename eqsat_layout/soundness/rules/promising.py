@@ -27,7 +27,7 @@ from eqsat_layout.graph.op_calls import make_call
 from eqsat_layout.graph.relax_form import relax_type
 from eqsat_layout.soundness.rules.computed_terms import told_apart
 from eqsat_layout.soundness.rules.rule_base import RuleBase
-from eqsat_layout.soundness.rules.schema import LONG, normalized
+from eqsat_layout.soundness.rules.schema import LONG, normalized, small_type
 
 Told = Mapping[Any, Any]
 """Attributes by the variables of a rule."""
@@ -65,6 +65,7 @@ class Promise:
         self._guards = [fact for fact in told_apart(rule.body) if isinstance(fact, tuple) and fact[0] in _COMPARED]
         self._claims = [a for a in rule.actions if isinstance(a, tuple) and a[0] in ("becomes", "may-become")]
         self._known: dict[Any, bool] = {}
+        self._made_types: dict[Any, TensorType | None] = {}
         self.numbers = tuple(dict.fromkeys(self._beside(rule)))
         """Those that its guards speak of, and those next to them."""
 
@@ -103,7 +104,7 @@ class Promise:
         """Whether TVM types what is asked for; where the claim is of one type only, as that."""
         if len(claim) != 3 or not isinstance(claim[2], tuple) or claim[2][0] != "Make":
             return True
-        variables = {v: relax.Var(v, relax_type(ty, None, {})) for v, ty in types.items() if isinstance(ty, TensorType)}
+        variables = _variables(types)
         wanted = types.get(str(claim[1]))
         try:
             made = normalized(self._made(claim[2], told, variables))
@@ -114,6 +115,25 @@ class Promise:
         if claim[0] == "becomes" or not isinstance(wanted, TensorType) or not isinstance(made.ty, relax.TensorType):
             return True
         return bool(tvm_ffi.structural_equal(made.ty, relax_type(wanted, None, {})))
+
+    def claimed(self, told: Told, types: Types) -> Iterator[tuple[str, TensorType]]:
+        """The tensors of which the rule says that they may become what it makes, with the type of that, as far as what
+        this is made of is known."""
+        variables = _variables(types)
+        for claim in self._claims:
+            if len(claim) == 3 and isinstance(claim[1], str) and claim[1] not in types and isinstance(claim[2], tuple):
+                key = repr(claim), repr(sorted(told.items(), key=str)), repr(sorted(types.items(), key=str))
+                if key not in self._made_types:
+                    self._made_types[key] = self._made_type(claim[2], told, variables)
+                ty = self._made_types[key]
+                if ty is not None:
+                    yield claim[1], ty
+
+    def _made_type(self, term: Expr, told: Told, variables: Mapping[str, Any]) -> TensorType | None:
+        try:
+            return small_type(normalized(self._made(term, told, variables)).ty)
+        except (_UnknownError, *ILL_TYPED, Refused):
+            return None
 
     def _made(self, term: Expr, told: Told, variables: Mapping[str, Any]) -> Any:
         if isinstance(term, str):
@@ -129,6 +149,10 @@ class Promise:
         attributes = read_attributes(_text(term[2], told))
         own = self._builders.get(name)
         return make_call(name, operands, attributes) if own is None else own(operands, attributes)
+
+
+def _variables(types: Types) -> dict[str, Any]:
+    return {v: relax.Var(v, relax_type(ty, None, {})) for v, ty in types.items() if isinstance(ty, TensorType)}
 
 
 def _text(settings: Expr, told: Told) -> str:

@@ -93,7 +93,7 @@ class OpCall:
             made = normalized(self.build(*self.variables))
         except ILL_TYPED as error:
             return last_of(error)
-        fields = [_small_type(ty) for ty in (made.ty.fields if isinstance(made.ty, relax.TupleType) else [made.ty])]
+        fields = [small_type(ty) for ty in (made.ty.fields if isinstance(made.ty, relax.TupleType) else [made.ty])]
         known = tuple(field for field in fields if field is not None)
         if len(known) < len(fields):
             return "a result is of no known shape, large, or of another dtype"
@@ -246,7 +246,7 @@ def _build(
     return function_of(name)(**arguments, **attributes)
 
 
-def _small_type(ty: Any) -> TensorType | None:
+def small_type(ty: Any) -> TensorType | None:
     """The type of a tensor of known shape that has few elements, of a dtype that NumPy has; None if it is another."""
     extents = getattr(getattr(ty, "shape", None), "values", None)
     if not isinstance(ty, relax.TensorType) or extents is None:

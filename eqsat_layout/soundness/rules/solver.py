@@ -22,6 +22,7 @@ from eqsat_layout.soundness.rules.call_search import nearer_type
 from eqsat_layout.soundness.rules.draws import COMPUTED, DTYPES
 from eqsat_layout.soundness.rules.fitting_parts import KINDS, FittingParts, MisfitError, Shape, Type, taken
 from eqsat_layout.soundness.rules.known_ops import layout_part_of, unusable
+from eqsat_layout.soundness.rules.promising import Promise
 from eqsat_layout.soundness.rules.schema import LONG, LONGEST, OpCall, all_ops, drawn, has_attributes, takes_operands
 from eqsat_layout.soundness.rules.similar_calls import LONG_ONES, BodyClaims, SimilarCalls
 from eqsat_layout.soundness.rules.term_types import AppliedTerm, TermTypes
@@ -39,6 +40,8 @@ _ALIKE = 6
 """Times one call is drawn and refused, before nothing else is expected: much of it may be given."""
 _AS_PART = 0.7
 """How often an op is a view, a pad or a crop, where some of these are called so."""
+_UNLIKE_CLAIMED = 0.5
+"""How often nothing is made of what the rule makes."""
 _OF_ANY = 100
 """Ops tried where the body names none."""
 
@@ -55,13 +58,13 @@ class Solver:
         draws: int,
         good: Mapping[str, Sequence[OpCall]],
         chosen: Counter[str],
-        numbers: Sequence[Any] = (),
+        promise: Promise | None = None,
         *,
         is_long: bool = False,
     ):
         """``chosen``: how often names were, for ops of which the body says only that they are of one name;
-        ``numbers``: what attributes and extents may well be; ``is_long``: on the longest axes only."""
-        self._numbers = numbers
+        ``promise``: what the rule asks besides; ``is_long``: on the longest axes only."""
+        self._promise, self._numbers = promise, () if promise is None else promise.numbers
         self._nodes, self._shapes, self._parts, self._good = types, shapes, parts, good
         self._rng, self.draws = rng, draws
         self._chosen = chosen
@@ -119,6 +122,7 @@ class Solver:
         unnamed = [a for a in self._nodes.applied if a.key not in self._named]
         while waiting:
             self._take_parts()
+            self._take_claims()
             applied = max(waiting, key=self._haste)
             waiting.remove(applied)
             known = self._calls.get(applied.key) or self._drawn(applied)
@@ -160,6 +164,14 @@ class Solver:
                     raise MisfitError
                 if not is_variable(index) or self._nodes.root(one) not in self._types:
                     self._set(one, fields[at])
+
+    def _take_claims(self) -> None:
+        """Often what the rule makes in the place of a tensor is of that tensor's type."""
+        if self._promise is None or self._rng.random() < _UNLIKE_CLAIMED:
+            return
+        for name, ty in self._promise.claimed(self.told, self.types):
+            if name in self._nodes.variables:
+                self._set(self._nodes.variables[name], ty)
 
     def _set(self, node: int, ty: Type) -> None:
         root = self._nodes.root(node)
