@@ -126,13 +126,17 @@ class SimilarCalls:
                     first = _resized(first, self._numbers, rng)
         said = _said(text, body)
         call = drawn(text, [first, *known[1:]], rng, exact=exact, kept={**self._like(usual, body), **said})
+        call = self._changed(call, body)
+        return call if all([call.values.get(name)] == [value] for name, value in said.items()) else None  # NaN too
+
+    def _changed(self, call: OpCall, body: BodyClaims) -> OpCall:
+        """The call, or one like it with what decides in it, or that goes the other way."""
+        rng = self._rng
         decided = self._decided(call, body) if self._numbers and rng.random() < _DECIDED else None
         if decided is not None:
-            call = drawn(text, call.operands, rng, exact=True, kept=decided)
-        turned = from_the_other_end(text, call.values) if rng.random() < _TURNED else None
-        if turned is not None:
-            call = drawn(text, call.operands, rng, exact=True, kept=turned)
-        return call if all([call.values.get(name)] == [value] for name, value in said.items()) else None  # NaN too
+            call = drawn(call.name, call.operands, rng, exact=True, kept=decided)
+        turned = from_the_other_end(call.name, call.values) if rng.random() < _TURNED else None
+        return call if turned is None else drawn(call.name, call.operands, rng, exact=True, kept=turned)
 
     def _like(self, usual: OpCall | None, body: BodyClaims) -> dict[str, Any]:
         """Some attributes of another op of that name, so that they differ in few."""
