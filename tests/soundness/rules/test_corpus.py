@@ -75,6 +75,14 @@ def test_a_wrong_rule_that_is_refused_is_caught() -> None:
     assert judge_case(case, ALONE).caught
 
 
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("name", ["slice of the same shape", "repeat without an axis is flat"])
+def test_what_few_draws_show_is_caught_with_every_seed(name: str, seed: int) -> None:
+    """Slices that reverse all of an axis, and views to the one shape of which the rule makes something else."""
+    (case,) = [case for case in cases("bad_rules") if case.name == name]
+    assert judge_case(case, ALONE, seed).caught
+
+
 @pytest.mark.parametrize("group", in_groups(some(one_of_each("sound_rules"))), ids=named)
 def test_right_rules_are_not_accused(group: Sequence[CorpusRule], tmp_path: Path) -> None:
     report = fuzz_together(group, SHORT, tmp_path / "mine.egg")
