@@ -44,21 +44,27 @@ def worth_of(
 ) -> Worth:
     """Dropped is what takes longer, even if its kernels run at full speed, than the op itself does in the best of its
     layouts, and than another algorithm does that runs well below full speed. One whose work is not known is kept. A
-    plan without what is dropped costs more by a copy of the op's data at most, where that lies in another layout;
-    where nothing here chooses that layout (``comes_laid_out``), what moves less of the data is kept."""
+    plan without what is dropped costs more by a copy of the op's data at most, where that lies in another layout. What
+    moves less of the data is kept where it may: where nothing here chooses the layout (``comes_laid_out``), and where
+    the op is not as fast as it can be in whole blocks, as which all around it can lie then."""
     if element_bits(conv.dtype) != _PRICED:
         return Worth(algorithms, {})
-    own = min(prices.run(signature, *formats) for formats in _layouts(signature, candidates))
+    priced = [(prices.run(signature, *formats), formats) for formats in _layouts(signature, candidates)]
+    own = min(seconds for seconds, _ in priced)
+    best = [(operands[conv.data_operand], *results) for seconds, (operands, results) in priced if seconds == own]
+    may_lie_elsewhere = comes_laid_out or not any(map(_are_whole_blocks, best))
     rate = max(prices.flops, own_flops(conv) / own)
-    judged = [a for a in algorithms if not (a.moves_less and comes_laid_out)]
+    judged = [a for a in algorithms if not (a.moves_less and may_lie_elsewhere)]
     least = {a.name: _least(a.work(conv), rate, prices) for a in judged if a.work is not None}
-    best = min(least, key=lambda name: least[name], default="")
+    quickest = min(least, key=lambda name: least[name], default="")
     dropped: dict[str, str] = {}
     for name, seconds in least.items():
         if seconds >= own:
             dropped[name] = f"it takes {_told(seconds)} or more, and the op in the best of its layouts {_told(own)}"
-        elif seconds > _REAL * least[best]:
-            dropped[name] = f"it takes {_told(seconds)} or more, and {best} {_told(_REAL * least[best])} or less"
+        elif seconds > _REAL * least[quickest]:
+            dropped[name] = (
+                f"it takes {_told(seconds)} or more, and {quickest} {_told(_REAL * least[quickest])} or less"
+            )
     return Worth([a for a in algorithms if a.name not in dropped], dropped)
 
 
@@ -67,6 +73,11 @@ def _layouts(signature: Signature, candidates: Iterable[Candidate]) -> Iterator[
     yield tuple(map(_row_major, signature.operands)), tuple(map(_row_major, signature.results))
     for candidate in candidates:
         yield candidate.flow.operands, candidate.flow.results
+
+
+def _are_whole_blocks(formats: Formats) -> bool:
+    """All have an axis that is cut, and none is padded."""
+    return all(f is not None and not f.is_padded and len(f.physical_shape) > len(f.shape) for f in formats)
 
 
 def _row_major(ty: TensorType | None) -> Format | None:
