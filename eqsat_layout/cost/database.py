@@ -25,11 +25,11 @@ from eqsat_layout.cost.measurements import (
     KernelKey,
     Measured,
     Record,
-    group_of,
-    identity_of,
+    group_digest,
+    identity_in,
     is_whole,
     line_of,
-    record_of,
+    record_in,
 )
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.system.folder import default_directory
@@ -72,10 +72,10 @@ class Snapshot:
     def kernels(self, machine: str, version: str, computation: str) -> Mapping[FormatKeys, Measured]:
         """The kernels that compute this, by their formats. Kernels of other versions had other schedules."""
         asked = (machine, version, computation)
-        group = group_of(*asked)
+        group = group_digest(*asked)
         found = self._found.get(group)
         if found is None:
-            records = map(record_of, self._lines.get(group, ()))
+            records = map(record_in, self._lines.get(group, ()))
             found = self._found[group] = {
                 r.kernel.formats: r
                 for r in records
@@ -141,7 +141,7 @@ class Database:
                 damaged.append(number)
             elif line.startswith(KERNEL, SUM):
                 kernels.setdefault(line[SUM + len(KERNEL) : SUM + len(KERNEL) + DIGEST], []).append(line)
-            elif isinstance(record := record_of(line), Constants):
+            elif isinstance(record := record_in(line), Constants):
                 constants[record.machine] = record
             else:
                 unknown += 1
@@ -185,7 +185,7 @@ class Database:
                 return 0
             kept: dict[Any, bytes] = {}
             for line in filter(is_whole, lines):
-                kept[identity_of(line)] = line
+                kept[identity_in(line)] = line
             if len(kept) < len(lines):
                 _replace(self.path, b"".join(line + b"\n" for line in kept.values()))
             return len(lines) - len(kept)

@@ -72,7 +72,7 @@ DIGEST: Final = 32
 
 def line_of(record: Record) -> bytes:
     if isinstance(record, Measured):
-        group = group_of(record.machine, record.version, record.kernel.computation).decode()
+        group = group_digest(record.machine, record.version, record.kernel.computation).decode()
         content: dict[str, Any] = {"kind": "kernel", "group": group, "machine": record.machine}
         content |= {"version": record.version, "date": record.date}
         content |= {"computation": record.kernel.computation, "formats": record.kernel.formats}
@@ -86,7 +86,7 @@ def line_of(record: Record) -> bytes:
     return b'%s%08x",%s\n' % (_HEAD, zlib.crc32(rest), rest)
 
 
-def group_of(machine: str, version: str, computation: str) -> bytes:
+def group_digest(machine: str, version: str, computation: str) -> bytes:
     text = "\0".join((machine, version, computation))
     return hashlib.sha256(text.encode()).hexdigest()[:DIGEST].encode("ascii")
 
@@ -96,7 +96,7 @@ def is_whole(line: bytes) -> bool:
     return line[:SUM] == b'%s%08x",' % (_HEAD, zlib.crc32(line[SUM:]))
 
 
-def record_of(line: bytes) -> Record | None:
+def record_in(line: bytes) -> Record | None:
     """The record of a whole line; ``None`` for one of another kind, or of values that can't be."""
     try:
         return _record(json.loads(line))
@@ -124,9 +124,9 @@ def _is_sane(value: float) -> bool:
     return 0 < value < math.inf
 
 
-def identity_of(line: bytes) -> Any:
+def identity_in(line: bytes) -> Any:
     """What a later line must share to replace this one."""
-    record = record_of(line)
+    record = record_in(line)
     if isinstance(record, Constants):
         return record.machine
     return line if record is None else (record.machine, record.version, record.kernel)
