@@ -60,7 +60,6 @@ class Constants:
 
 Record = Measured | Constants
 
-
 _HEAD: Final = b'{"sum":"'
 SUM: Final = len(_HEAD) + 8 + len(b'",')
 """Bytes before what a line says: a checksum of that."""
