@@ -165,7 +165,8 @@ def _interface(folder: Path) -> tuple[Path, Reader]:
 
 
 def _database(folder: Path) -> tuple[Path, Reader]:
-    from eqsat_layout.cost.database import Constants, Database
+    from eqsat_layout.cost.database import Database
+    from eqsat_layout.cost.measurements import Constants
 
     Database(folder).add(Constants("m", {"bandwidth": 1e9, "flops": 2e10}, "0", "2026-01-01T00:00:00Z"))
 

@@ -8,23 +8,31 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import json
-import math
 import os
 import re
 import time
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from eqsat_layout.cost.measurements import (
+    DIGEST,
+    FORMAT_VERSION,
+    KERNEL,
+    SUM,
+    Constants,
+    KernelKey,
+    Measured,
+    Record,
+    group_digest,
+    identity_in,
+    is_whole,
+    line_of,
+    record_in,
+)
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.system.folder import default_directory
-
-FORMAT_VERSION: Final = 1
-"""Of the files. Another version has other file names, so versions live side by side."""
 
 _FILE: Final = f"measurements.v{FORMAT_VERSION}.jsonl"
 _ANY_FILE: Final = re.compile(r"measurements\.v(\d+)\.jsonl")
@@ -34,45 +42,6 @@ _LARGEST: Final = 256 << 20
 _TO_WRITE: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 """A link in a folder of somebody else's would have another file written."""
 
-
-@dataclass(frozen=True, slots=True)
-class KernelKey:
-    """What a kernel is known by: ``computation`` is a digest of what it computes, or says that it copies.
-
-    ``formats``: the keys of the formats of operands and results; before those of a copy stands the dtype.
-    """
-
-    computation: str
-    formats: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """One kernel on one machine: median ``seconds`` of ``runs``, ``spread`` between their quartiles.
-
-    ``version`` is the package that scheduled it, ``date`` is ISO 8601, UTC.
-    """
-
-    machine: str
-    kernel: KernelKey
-    seconds: float
-    spread: float
-    runs: int
-    version: str
-    date: str
-
-
-@dataclass(frozen=True, slots=True)
-class Constants:
-    """What a cost model needs to know of a machine, by the name of the model's field; SI units."""
-
-    machine: str
-    values: Mapping[str, float]
-    version: str
-    date: str
-
-
-Record = Measured | Constants
 
 FormatKeys = tuple[str, ...]
 """The keys of the formats of operands and results."""
@@ -103,10 +72,10 @@ class Snapshot:
     def kernels(self, machine: str, version: str, computation: str) -> Mapping[FormatKeys, Measured]:
         """The kernels that compute this, by their formats. Kernels of other versions had other schedules."""
         asked = (machine, version, computation)
-        group = _group(*asked)
+        group = group_digest(*asked)
         found = self._found.get(group)
         if found is None:
-            records = map(_read, self._lines.get(group, ()))
+            records = map(record_in, self._lines.get(group, ()))
             found = self._found[group] = {
                 r.kernel.formats: r
                 for r in records
@@ -168,11 +137,11 @@ class Database:
         for number, line in enumerate(data.split(b"\n"), 1):
             if not line:
                 continue
-            if not _is_whole(line):
+            if not is_whole(line):
                 damaged.append(number)
-            elif line.startswith(_KERNEL, _SUM):
-                kernels.setdefault(line[_SUM + len(_KERNEL) : _SUM + len(_KERNEL) + _DIGEST], []).append(line)
-            elif isinstance(record := _read(line), Constants):
+            elif line.startswith(KERNEL, SUM):
+                kernels.setdefault(line[SUM + len(KERNEL) : SUM + len(KERNEL) + DIGEST], []).append(line)
+            elif isinstance(record := record_in(line), Constants):
                 constants[record.machine] = record
             else:
                 unknown += 1
@@ -184,7 +153,7 @@ class Database:
 
     def add(self, *records: Record) -> None:
         """Appends the records in one write: all of them or, where that fails with an :class:`EqsatError`, none."""
-        text = b"".join(_line(record) for record in records)
+        text = b"".join(line_of(record) for record in records)
         if not text:
             return
         with self._writing():
@@ -215,8 +184,8 @@ class Database:
             except FileNotFoundError:
                 return 0
             kept: dict[Any, bytes] = {}
-            for line in filter(_is_whole, lines):
-                kept[_identity(line)] = line
+            for line in filter(is_whole, lines):
+                kept[identity_in(line)] = line
             if len(kept) < len(lines):
                 _replace(self.path, b"".join(line + b"\n" for line in kept.values()))
             return len(lines) - len(kept)
@@ -250,77 +219,6 @@ def now() -> str:
 
 def _lines(count: int) -> str:
     return "1 line is" if count == 1 else f"{count} lines are"
-
-
-# One record is one line of JSON: {"sum":"<crc32>",<the rest>}, the sum being that of "<the rest>}". The rest starts
-# with the kind; a kernel's goes on with a digest of machine, version and computation: all that reading looks at.
-
-_HEAD: Final = b'{"sum":"'
-_SUM: Final = len(_HEAD) + 8 + len(b'",')
-_KERNEL: Final = b'"kind":"kernel","group":"'
-_DIGEST: Final = 32
-
-
-def _line(record: Record) -> bytes:
-    if isinstance(record, Measured):
-        group = _group(record.machine, record.version, record.kernel.computation).decode()
-        content: dict[str, Any] = {"kind": "kernel", "group": group, "machine": record.machine}
-        content |= {"version": record.version, "date": record.date}
-        content |= {"computation": record.kernel.computation, "formats": record.kernel.formats}
-        content |= {"seconds": record.seconds, "spread": record.spread, "runs": record.runs}
-    else:
-        content = {"kind": "constants", "machine": record.machine, "version": record.version, "date": record.date}
-        content["values"] = dict(record.values)
-    if _record(content) is None:
-        raise EqsatError(f"not a measurement: {record}")
-    rest = json.dumps(content, separators=(",", ":"), allow_nan=False).encode("ascii")[1:]
-    return b'%s%08x",%s\n' % (_HEAD, zlib.crc32(rest), rest)
-
-
-def _group(machine: str, version: str, computation: str) -> bytes:
-    text = "\0".join((machine, version, computation))
-    return hashlib.sha256(text.encode()).hexdigest()[:_DIGEST].encode("ascii")
-
-
-def _is_whole(line: bytes) -> bool:
-    """The line is as it was written."""
-    return line[:_SUM] == b'%s%08x",' % (_HEAD, zlib.crc32(line[_SUM:]))
-
-
-def _read(line: bytes) -> Record | None:
-    """The record of a whole line; ``None`` for one of another kind, or of values that can't be."""
-    try:
-        return _record(json.loads(line))
-    except (ValueError, RecursionError):
-        return None
-
-
-def _record(content: Any) -> Record | None:
-    try:
-        machine, version, date = (str(content[name]) for name in ("machine", "version", "date"))
-        if content["kind"] == "constants":
-            values = {str(name): float(value) for name, value in content["values"].items()}
-            return Constants(machine, values, version, date) if all(map(_is_sane, values.values())) else None
-        if content["kind"] != "kernel":
-            return None
-        key = KernelKey(str(content["computation"]), tuple(map(str, content["formats"])))
-        seconds, spread, runs = float(content["seconds"]), float(content["spread"]), int(content["runs"])
-        is_sane = _is_sane(seconds) and 0 <= spread < math.inf and runs > 0
-        return Measured(machine, key, seconds, spread, runs, version, date) if is_sane else None
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
-        return None
-
-
-def _is_sane(value: float) -> bool:
-    return 0 < value < math.inf
-
-
-def _identity(line: bytes) -> Any:
-    """What a later line must share to replace this one."""
-    record = _read(line)
-    if isinstance(record, Constants):
-        return record.machine
-    return line if record is None else (record.machine, record.version, record.kernel)
 
 
 def _append(descriptor: int, text: bytes) -> None:

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Iterator
 from typing import Final
 
-from eqsat_layout.cost.database import KernelKey
+from eqsat_layout.cost.measurements import KernelKey
 from eqsat_layout.graph.graph import TensorType
 from eqsat_layout.maps import Format, Formats
 from eqsat_layout.tir.affine import Affine

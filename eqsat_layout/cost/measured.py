@@ -9,8 +9,9 @@ import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from eqsat_layout.cost.database import FormatKeys, Measured, Snapshot
+from eqsat_layout.cost.database import FormatKeys, Snapshot
 from eqsat_layout.cost.kernel_key import COPY, computation_digest, copy_key, kernel_key_of
+from eqsat_layout.cost.measurements import Measured
 from eqsat_layout.cost.model import CostModel
 from eqsat_layout.errors import LayoutError
 from eqsat_layout.graph.graph import Signature, TensorType

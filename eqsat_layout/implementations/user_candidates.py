@@ -27,14 +27,11 @@ Replacement = Any
 """What an op may be replaced by: layout names, operands first, for the same op in these layouts; a ``tirx.PrimFunc`` or
 ``relax.Function`` of the same operands and result; or an ``IRModule`` whose ``main`` is one."""
 
-
 CandidateCallback = Callable[[Any], Iterable[Replacement] | None]
 """From the ``relax.Call`` to be replaced, over stand-ins of its operands, to its replacements."""
 
-
 UserCandidates = Mapping[str, Iterable[Replacement] | CandidateCallback]
 """By the name of a Relax op or PrimFunc."""
-
 
 _MOST = 256
 """A callback that gives more candidates is taken to give them without end."""

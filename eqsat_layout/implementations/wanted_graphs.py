@@ -20,7 +20,6 @@ from eqsat_layout.implementations.offers import Alternative
 
 MAIN = "main"
 
-
 _GROWTH_OF_USERS = 4.5
 """What the constants of a user's graph may grow by when they are folded: the user knows what it is worth."""
 

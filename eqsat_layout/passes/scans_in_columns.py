@@ -15,7 +15,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 _COLUMNS: Final = 256
-"""Of a row at a time: the row before is in the first cache then, and several cores have some."""
+"""Of a row at a time: the row before is in the L1 cache then, and several cores have some."""
 
 _MOST: Final = 2**31 - 1
 """Elements that 32 bits can count."""

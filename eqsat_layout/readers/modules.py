@@ -8,8 +8,8 @@ from __future__ import annotations
 import importlib
 import os
 import re
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -44,8 +44,6 @@ _OP_DUMP = re.compile(r'ir\.Op\(span=.*?name="([^"]+)".*?support_level=\d+\)')
 _WIDTH: Final = 400
 """Characters of what is said of an error."""
 _PICKLED: Final = (".pt", ".pth", ".pkl", ".pickle", ".ckpt")
-_MOST_BYTES: Final = {".py": MOST_OF_TEXT, ".json": MOST_OF_JSON, ".onnx": 2 << 30, ".pt2": MOST_OF_ARCHIVES}
-"""Of files of a kind; what ONNX is written in ends at 2 GiB."""
 _OUTPUT_SUFFIXES: Final = (".py", ".json")
 _TEXT: Final = "utf-8-sig"
 """Some editors begin a file with a mark of its encoding."""
@@ -70,7 +68,8 @@ def read_model(path: str | os.PathLike[str], sizes: Sizes | None = None) -> Mode
     try:
         if path.exists() and not path.is_file() and not path.is_dir():
             raise FileError(f"{path}: a pipe or a device, not a file")
-        check_size(path, _MOST_BYTES.get(ending_of(path)))
+        known = _FORMATS.get(ending_of(path))
+        check_size(path, None if known is None else known.most_bytes)
         with path.open("rb") as file:
             head = file.read(4096)
     except OSError as error:
@@ -139,7 +138,6 @@ def default_output(path: str | os.PathLike[str]) -> Path:
 
 
 def _reader_for(path: Path, head: bytes) -> Callable[[Path, Sizes | None], Any]:
-    by_suffix = {".py": _read_script, ".json": _read_json, ".onnx": _read_onnx, ".pt2": _read_torch}
     if not head:
         raise FileError(f"{path}: the file is empty")
     if _is_pickled(path, head):
@@ -147,8 +145,8 @@ def _reader_for(path: Path, head: bytes) -> Callable[[Path, Sizes | None], Any]:
             f"{path}: a pickled model runs code when it is opened and is not read; "
             "export it: torch.export.save(torch.export.export(model, inputs), 'model.pt2')"
         )
-    if ending_of(path) in by_suffix:
-        return by_suffix[ending_of(path)]
+    if ending_of(path) in _FORMATS:
+        return _FORMATS[ending_of(path)].read
     if head.lstrip().startswith(b"{"):
         return _read_json
     if re.search(rb"^@I\.ir_module|^@R\.function", head, re.MULTILINE):
@@ -192,6 +190,23 @@ def _read_onnx(path: Path, sizes: Sizes | None) -> Model:
 def _read_torch(path: Path, _: Sizes | None) -> Model:
     _need("torch", path, "a torch.export archive")
     return from_program(program_in(path))
+
+
+@dataclass(frozen=True)
+class _Format:
+    """Files of a kind, no larger than ``most_bytes``."""
+
+    read: Callable[[Path, Sizes | None], Any]
+    most_bytes: int
+
+
+_FORMATS: Final[Mapping[str, _Format]] = {
+    ".py": _Format(_read_script, MOST_OF_TEXT),
+    ".json": _Format(_read_json, MOST_OF_JSON),
+    ".onnx": _Format(_read_onnx, 2 << 30),  # where what ONNX is written in ends
+    ".pt2": _Format(_read_torch, MOST_OF_ARCHIVES),
+}
+"""By suffix; :mod:`eqsat_layout.session.known_file` has the packages that decide what is read of each."""
 
 
 def _need(package: str, path: Path, what: str) -> None:

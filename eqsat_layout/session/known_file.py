@@ -42,7 +42,8 @@ _READERS: Final = {
     ".json": (),
     ".py": (),
 }
-"""By the suffix of such files the packages beside TVM that decide what is read there."""
+"""By the suffix of files that :mod:`eqsat_layout.readers.modules` reads, the packages beside TVM that decide what
+is read there."""
 
 _CPU: Final = "llvm"
 

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eqsat_layout.cost.database import Constants, Database, now
+from eqsat_layout.cost.database import Database, now
+from eqsat_layout.cost.measurements import Constants
 from eqsat_layout.targets.protocol import Progress, Target, Workload
 from eqsat_layout.targets.registry import target as target_of
 from eqsat_layout.tuning.probe import Here, Probe

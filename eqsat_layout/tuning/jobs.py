@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from eqsat_layout.cost.database import KernelKey
+from eqsat_layout.cost.measurements import KernelKey
 from eqsat_layout.cost.model import CostModel
 from eqsat_layout.extract.region import Region
 from eqsat_layout.graph.graph import Signature, TensorType

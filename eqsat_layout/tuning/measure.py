@@ -17,8 +17,9 @@ import numpy.typing as npt
 import tvm
 from tvm import relax
 
-from eqsat_layout.cost.database import KernelKey, Measured, now
+from eqsat_layout.cost.database import now
 from eqsat_layout.cost.kernel_key import copy_key, kernel_key
+from eqsat_layout.cost.measurements import KernelKey, Measured
 from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.graph.public_names import without_public_name
 from eqsat_layout.maps import Format, Formats

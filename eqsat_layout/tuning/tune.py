@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Unpack
 
-from eqsat_layout.cost.database import Database, KernelKey
+from eqsat_layout.cost.database import Database
 from eqsat_layout.cost.kernel_key import copy_key
 from eqsat_layout.cost.measured import MeasuredCosts
+from eqsat_layout.cost.measurements import KernelKey
 from eqsat_layout.cost.model import CostModel
 from eqsat_layout.errors import EqsatError, TargetError
 from eqsat_layout.extract.region import Region

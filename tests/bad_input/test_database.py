@@ -14,7 +14,8 @@ from bad_input.rows import two_convolutions
 from compare import assert_same_results
 
 import eqsat_layout
-from eqsat_layout.cost.database import Constants, Database, now
+from eqsat_layout.cost.database import Database, now
+from eqsat_layout.cost.measurements import Constants
 from eqsat_layout.errors import EqsatError
 
 

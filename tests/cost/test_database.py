@@ -17,7 +17,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from eqsat_layout.cost.database import Constants, Database, KernelKey, Measured, Snapshot
+from eqsat_layout.cost.database import Database, Snapshot
+from eqsat_layout.cost.measurements import Constants, KernelKey, Measured
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.system.folder import default_directory
 

@@ -14,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tvm import relax, te, tirx
 
-from eqsat_layout.cost.database import Database, KernelKey, Measured, Snapshot
+from eqsat_layout.cost.database import Database, Snapshot
 from eqsat_layout.cost.kernel_key import computation_text, copy_key, kernel_key
 from eqsat_layout.cost.measured import MeasuredCosts
+from eqsat_layout.cost.measurements import KernelKey, Measured
 from eqsat_layout.cost.model import RESULT, Roofline
 from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.graph.importer import import_module

@@ -37,7 +37,7 @@ def test_a_damaged_library_never_reaches_the_system(
     tmp_path: Path, library: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Segments in another order, that lie in one another, or that are protected elsewhere ended the process."""
-    monkeypatch.setattr(runtime, "opened", lambda path: pytest.fail(f"{path} is opened"))
+    monkeypatch.setattr(runtime, "opened_library", lambda path: pytest.fail(f"{path} is opened"))
     data, rng = library.read_bytes(), random.Random(0)
     path = tmp_path / "damaged.so"
     for number in range(400):

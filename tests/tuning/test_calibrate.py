@@ -14,8 +14,9 @@ from tvm import relax, tirx
 from typer.testing import CliRunner
 
 from eqsat_layout.cli.main import app
-from eqsat_layout.cost.database import Constants, Database, Snapshot
+from eqsat_layout.cost.database import Database, Snapshot
 from eqsat_layout.cost.kernel_key import copy_key, kernel_key
+from eqsat_layout.cost.measurements import Constants
 from eqsat_layout.cost.model import Roofline
 from eqsat_layout.errors import TargetError
 from eqsat_layout.graph.graph import Signature, TensorType

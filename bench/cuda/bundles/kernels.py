@@ -15,7 +15,8 @@ import tvm
 
 from bench.cuda.bundles.data import Recipe
 from bench.cuda.bundles.items import KERNEL, Item
-from eqsat_layout.cost.database import Database, KernelKey, Measured, Snapshot, now
+from eqsat_layout.cost.database import Database, Snapshot, now
+from eqsat_layout.cost.measurements import KernelKey, Measured
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.planning.options import Options
 from eqsat_layout.planning.plan_space import PlanSpace

@@ -46,6 +46,5 @@ def check_ranks(node: Any, read: Mapping[str, Any]) -> None:
 _OF_ANY_RANK: Final = ("Identity", "Reshape", "Shape")
 """What is done without a kernel."""
 
-
 _AFTER_BRANCHES: Final = "branched"
 """What sizes are called that depend on which branch was taken."""

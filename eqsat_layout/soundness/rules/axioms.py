@@ -23,7 +23,6 @@ PARTIAL = {
 }
 """Functions that are not defined everywhere, and the arguments that decide it."""
 
-
 AXIOMS = """
 (= (head (Arg x r)) x)
 (= (tail (Arg x r)) r)
@@ -80,6 +79,5 @@ AXIOMS = """
 (=> (and (serves b c) (serves c d)) (serves b d))
 """
 """What is true of these functions."""
-
 
 HEADS = frozenset(re.findall(r"\(([a-z-]+)", AXIOMS))

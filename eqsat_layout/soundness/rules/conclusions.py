@@ -10,9 +10,9 @@ from typing import Any
 
 from eqsat_layout.egraph.expressions import Expr
 from eqsat_layout.egraph.rule_forms import Rule
+from eqsat_layout.soundness.rules.ill_typed import IllTypedError, NotMadeError
 from eqsat_layout.soundness.rules.memories import why_not_held
 from eqsat_layout.soundness.rules.model import Row, RuleModel
-from eqsat_layout.soundness.rules.values import IllTypedError, NotMadeError
 
 WANT = "want"
 """What asks for a copy. One that no memory holds is never made: to want it is not wrong, and of no use."""

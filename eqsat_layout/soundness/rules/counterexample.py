@@ -17,9 +17,9 @@ from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.graph.op_calls import attributes_of, defaults_of
 from eqsat_layout.maps import IndexMap
 from eqsat_layout.soundness.rules.bits import DEVICE_WORLD, same_bits
+from eqsat_layout.soundness.rules.ill_typed import IllTypedError
 from eqsat_layout.soundness.rules.model import RuleModel
 from eqsat_layout.soundness.rules.remarks import tainted
-from eqsat_layout.soundness.rules.values import IllTypedError
 from eqsat_layout.tir.arithmetic import are_floats
 
 LARGEST_SHOWN = 24

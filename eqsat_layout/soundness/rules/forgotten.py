@@ -11,8 +11,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from eqsat_layout.soundness.rules.bits import Array, specials
+from eqsat_layout.soundness.rules.ill_typed import IllTypedError
 from eqsat_layout.soundness.rules.model import RuleModel
-from eqsat_layout.soundness.rules.values import IllTypedError, Values
+from eqsat_layout.soundness.rules.values import Values
 from eqsat_layout.tir.arithmetic import are_floats
 
 TRIED = 6

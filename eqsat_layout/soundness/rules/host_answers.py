@@ -16,11 +16,11 @@ from eqsat_layout.egraph.expressions import forms_of
 from eqsat_layout.egraph.names import Variant
 from eqsat_layout.soundness.oracle.tir_interpreter import Masked, run_prim_func
 from eqsat_layout.soundness.rules.bits import DEVICE_WORLD, garbage
+from eqsat_layout.soundness.rules.ill_typed import IllTypedError
 from eqsat_layout.soundness.rules.meanings import free_variables
 from eqsat_layout.soundness.rules.model import Row, RuleModel
 from eqsat_layout.soundness.rules.rule_base import Meaning, RuleBase
 from eqsat_layout.soundness.rules.stored import StoredBytes
-from eqsat_layout.soundness.rules.values import IllTypedError
 from eqsat_layout.tir.rewrite import relayout
 
 ROWS = 3

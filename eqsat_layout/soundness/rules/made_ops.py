@@ -20,10 +20,11 @@ from eqsat_layout.graph.op_calls import attributes_of, defaults_of
 from eqsat_layout.graph.part_calls import part_calls
 from eqsat_layout.graph.templates import Template
 from eqsat_layout.soundness.rules.bits import WORLDS
+from eqsat_layout.soundness.rules.ill_typed import IllTypedError, NotMadeError
 from eqsat_layout.soundness.rules.known_ops import why_not_run
 from eqsat_layout.soundness.rules.runners import RunnableOp
 from eqsat_layout.soundness.rules.schema import OpCall
-from eqsat_layout.soundness.rules.values import IllTypedError, NotMadeError, Values
+from eqsat_layout.soundness.rules.values import Values
 
 GraphTerms = dict[tuple[str, int], tuple[Any, ...]]
 """The terms of a graph, by kind and number, as :class:`Values` has them."""

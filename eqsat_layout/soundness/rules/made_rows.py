@@ -12,8 +12,8 @@ from eqsat_layout.egraph.attribute_text import shown
 from eqsat_layout.egraph.expressions import unquoted
 from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.graph.op_calls import attributes_of
+from eqsat_layout.soundness.rules.ill_typed import IllTypedError
 from eqsat_layout.soundness.rules.model import RuleModel
-from eqsat_layout.soundness.rules.values import IllTypedError
 
 _MADE = 4
 """Terms of this kind in one model."""

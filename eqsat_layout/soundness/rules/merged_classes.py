@@ -11,9 +11,9 @@ from typing import Any
 
 from eqsat_layout.egraph.engine import Tables
 from eqsat_layout.egraph.expressions import show
+from eqsat_layout.soundness.rules.ill_typed import IllTypedError
 from eqsat_layout.soundness.rules.model import RuleModel
 from eqsat_layout.soundness.rules.rule_base import RuleBase
-from eqsat_layout.soundness.rules.values import IllTypedError
 
 SORTS = ("Tensor", "Args", "String", "i64")
 MOST_ROWS = 500

@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 
 from eqsat_layout.soundness.rules.bits import WORLDS, RandomElements
+from eqsat_layout.soundness.rules.ill_typed import IllTypedError
 from eqsat_layout.soundness.rules.lexicon import Lexicon
 from eqsat_layout.soundness.rules.rule_base import RuleBase
 from eqsat_layout.soundness.rules.stored import Array
 from eqsat_layout.soundness.rules.terms import TermEvaluator
-from eqsat_layout.soundness.rules.values import IllTypedError, Values, taken_shape
+from eqsat_layout.soundness.rules.values import Values, taken_shape
 from eqsat_layout.soundness.rules.vocabulary import Vocabulary
 
 Row = tuple[Any, ...]

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from eqsat_layout.soundness.rules.ill_typed import IllTypedError
 from eqsat_layout.soundness.rules.model import RuleModel
-from eqsat_layout.soundness.rules.values import IllTypedError
 
 
 def add_graphs(model: RuleModel) -> None:

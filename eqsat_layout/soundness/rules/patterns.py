@@ -17,8 +17,8 @@ from eqsat_layout.soundness.rules.bits import WORLDS
 from eqsat_layout.soundness.rules.body_searches import BodySearch
 from eqsat_layout.soundness.rules.fitting_parts import MisfitError
 from eqsat_layout.soundness.rules.forgotten import forgotten_operand
+from eqsat_layout.soundness.rules.ill_typed import IllTypedError
 from eqsat_layout.soundness.rules.model import RuleModel
-from eqsat_layout.soundness.rules.values import IllTypedError
 
 BUDGET = 120
 """Ops that are tried for one body."""

@@ -15,6 +15,7 @@ from eqsat_layout.egraph.expressions import Expr, variables
 from eqsat_layout.egraph.op_answers import OpAnswers
 from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.soundness.rules.host_answers import why_unchecked
+from eqsat_layout.soundness.rules.ill_typed import IllTypedError
 from eqsat_layout.soundness.rules.lexicon import Host, Lexicon, Row, add_graphs_to_lexicon, add_lists, bare_lexicon
 from eqsat_layout.soundness.rules.matching import Matcher
 from eqsat_layout.soundness.rules.model import RuleModel
@@ -22,7 +23,6 @@ from eqsat_layout.soundness.rules.needed_answers import needs_answers
 from eqsat_layout.soundness.rules.random_model import make_full_model
 from eqsat_layout.soundness.rules.rule_base import RuleBase
 from eqsat_layout.soundness.rules.terms import MeaninglessError
-from eqsat_layout.soundness.rules.values import IllTypedError
 from eqsat_layout.soundness.rules.vocabulary import Vocabulary
 
 MOST = 120

@@ -12,9 +12,10 @@ from functools import partial
 from typing import Any
 
 from eqsat_layout.egraph.expressions import Expr, arguments_of, literal_sort, show, variables
+from eqsat_layout.soundness.rules.ill_typed import IllTypedError, NotMadeError
 from eqsat_layout.soundness.rules.meanings import expanded, free_variables, sorts_in
 from eqsat_layout.soundness.rules.rule_base import RuleBase
-from eqsat_layout.soundness.rules.values import IllTypedError, NotMadeError, Values, pick
+from eqsat_layout.soundness.rules.values import Values, pick
 
 _LOOKED_AT = 20_000
 """Values looked at for ``some`` in one model, a second or two: what is then begun to be looked for is not decided."""

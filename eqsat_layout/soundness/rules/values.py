@@ -7,7 +7,7 @@ Equal values are one: a tensor is its number.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -21,34 +21,9 @@ from eqsat_layout.graph.part_calls import part_calls
 from eqsat_layout.maps import IndexMap
 from eqsat_layout.soundness.oracle.tir_interpreter import Interpreter, InterpreterError, Masked
 from eqsat_layout.soundness.rules.bits import DEVICE_WORLD, canonical, holds, same_bits
+from eqsat_layout.soundness.rules.ill_typed import IllTypedError, OtherOperandsError
 from eqsat_layout.soundness.rules.runners import RunnableOp
 from eqsat_layout.soundness.rules.stored import Array, StoredBytes, lay
-
-Type = tuple[tuple[Any, ...], Any]
-"""A shape and an element type."""
-
-
-class IllTypedError(Exception):
-    """A term that means nothing: an op on operands that it does not take, a name that stands for nothing."""
-
-
-class OtherOperandsError(IllTypedError):
-    """An op on operands of other types. What holds of all operands is tried on these too, so that words are put
-    together only where they are read."""
-
-    def __init__(self, op: str, expected: Sequence[Type], given: Sequence[Type]):
-        super().__init__(op, expected, given)
-        self._op, self._expected, self._given = op, expected, given
-
-    def __str__(self) -> str:
-        return (
-            f"{self._op} does not take these operands: it is an op on {_types(self._expected)}, "
-            f"they are {_types(self._given)}; (Make k ..) makes one for others"
-        )
-
-
-class NotMadeError(IllTypedError):
-    """An op that a rule asks for and that can't be had of these operands: the rule claims nothing then."""
 
 
 class Makes(Protocol):
@@ -351,7 +326,3 @@ def pick(operands: Sequence[Any], index: int) -> Any:
     if not 0 <= index < len(operands):
         raise IllTypedError(f"no operand {index}")
     return operands[index]
-
-
-def _types(types: Iterable[Type]) -> str:
-    return "(" + ", ".join(f"{shape} {dtype}" for shape, dtype in types) + ")"

@@ -92,7 +92,7 @@ class ImageRoofline:
 
 @dataclass(frozen=True)
 class ImageTraffic(TrafficCosts):
-    """Bytes that come from beyond the first cache, which keeps images, or buffers, or both, or that are written."""
+    """Bytes that come from beyond the L1 cache, which keeps images, or buffers, or both, or that are written."""
 
     profile: Profile
 

@@ -19,7 +19,7 @@ class Profile:
     """A family of devices.
 
     ``width``, ``height``, ``layers``: the largest image; 0 where there are no images. ``fewest_layers``: 2 where
-    arrays of one layer read as zeros. ``images_in_l1``, ``buffers_in_l1``: whether the first cache keeps what is read
+    arrays of one layer read as zeros. ``images_in_l1``, ``buffers_in_l1``: whether the L1 cache keeps what is read
     so; what it does not keep comes from the second one each time. ``clamps_to_zero``: a read beyond the width or the
     height of an image gives 0. ``has_f16``: arithmetic in half precision; half images are read anywhere.
 

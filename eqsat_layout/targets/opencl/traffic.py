@@ -1,7 +1,7 @@
-"""What a kernel moves: through the first cache, and from beyond it, as images and as buffers.
+"""What a kernel moves: through the L1 cache, and from beyond it, as images and as buffers.
 
 In: an op, the formats of its operands and results, a profile. Out: :class:`Traffic` in bytes. Each work item computes a
-tile of the result in registers; what neighbours of its work group read too is read once where the first cache keeps it.
+tile of the result in registers; what neighbours of its work group read too is read once where the L1 cache keeps it.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from eqsat_layout.targets.opencl.loads import Loads
 from eqsat_layout.targets.opencl.profiles import Profile
 
 _GROUP: Final = 8
-"""Work items along each of the two axes of a work group, which share a first cache (assumed)."""
+"""Work items along each of the two axes of a work group, which share an L1 cache (assumed)."""
 
 
 @dataclass(frozen=True)
 class Traffic:
     """Bytes of one kernel. ``loads_of_images``, ``loads_of_buffers``: what work items ask for. ``images``, ``buffers``:
-    what comes from beyond the first cache, and what is written. ``memory``: each byte that is touched, once."""
+    what comes from beyond the L1 cache, and what is written. ``memory``: each byte that is touched, once."""
 
     loads_of_images: float = 0.0
     loads_of_buffers: float = 0.0
@@ -32,7 +32,7 @@ class Traffic:
 
     @property
     def beyond(self) -> float:
-        """Bytes that come from beyond the first cache, or are written."""
+        """Bytes that come from beyond the L1 cache, or are written."""
         return self.images + self.buffers
 
     def __add__(self, other: Traffic) -> Traffic:

@@ -232,7 +232,7 @@ def test_a_zero_that_is_known_at_run_time_is_forgotten(monkeypatch: pytest.Monke
         products.append(True)
         return replace(found, sums=found.sums * 0)
 
-    monkeypatch.setattr(byte_products, "product_of", product_of)
+    monkeypatch.setattr(byte_products, "byte_product_of", product_of)
     seed = 55
     outcome = check_program(Choices.of_seed(seed), seed, target=EXACTLY)
     assert trial.mostly(seed, EXACTLY) is quantised

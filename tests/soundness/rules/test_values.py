@@ -17,11 +17,12 @@ from eqsat_layout.egraph.rules import rule_files
 from eqsat_layout.graph.importer import import_module
 from eqsat_layout.maps import Format, IndexMap
 from eqsat_layout.soundness.rules import terms
+from eqsat_layout.soundness.rules.ill_typed import NotMadeError
 from eqsat_layout.soundness.rules.made_ops import MadeOps
 from eqsat_layout.soundness.rules.rule_base import read_rule_base
 from eqsat_layout.soundness.rules.stored import lay
 from eqsat_layout.soundness.rules.terms import TermEvaluator
-from eqsat_layout.soundness.rules.values import NotMadeError, Values
+from eqsat_layout.soundness.rules.values import Values
 
 
 def test_formats_of_operands_are_no_formats_of_a_tuple() -> None:

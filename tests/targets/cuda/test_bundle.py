@@ -30,7 +30,8 @@ from bench.cuda.bundles.kernels import fill, kernels
 from bench.cuda.bundles.peers import peer_of
 from bench.cuda.bundles.steps import compared, errors_of
 from bench.cuda.bundles.write import Effort, Network, write_bundle
-from eqsat_layout.cost.database import Database, KernelKey
+from eqsat_layout.cost.database import Database
+from eqsat_layout.cost.measurements import KernelKey
 from eqsat_layout.errors import EqsatError, TargetError
 from eqsat_layout.targets.cuda.target import CudaTarget
 from eqsat_layout.targets.registry import target as target_of

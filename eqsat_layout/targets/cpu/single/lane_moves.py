@@ -6,8 +6,7 @@ whole vectors and moves their elements to other lanes.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,13 +18,11 @@ from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.single.few_vectors import from_few_vectors
 from eqsat_layout.targets.cpu.single.interleaved_rows import interleaved_rows
+from eqsat_layout.targets.cpu.single.lane_squares import LaneSquare, SquareInMemory
 from eqsat_layout.targets.cpu.single.lanes import (
     SIZES,
     LaneBody,
-    Lanes,
     sizes_along,
-    transposed_vectors,
-    vector_at,
 )
 from eqsat_layout.targets.cpu.single.looked_up_rows import is_looked_up, looked_up_rows
 from eqsat_layout.targets.cpu.single.loops import in_parallel
@@ -33,9 +30,8 @@ from eqsat_layout.targets.cpu.single.short_rows import short_rows
 from eqsat_layout.targets.cpu.single.written_out_rows import written_out_rows
 from eqsat_layout.targets.schedules.accesses import StageAccess, as_int
 from eqsat_layout.targets.schedules.attempts import unless_refused
-from eqsat_layout.targets.schedules.rebuild import CutAxis, schedule_over
+from eqsat_layout.targets.schedules.rebuild import schedule_over
 from eqsat_layout.targets.schedules.stages import Stage, stages_of
-from eqsat_layout.tir.analyzers import analyzer_of
 from eqsat_layout.tir.blocks import sequence, store_of, under_loops
 from eqsat_layout.tir.intrinsics import is_choice
 from eqsat_layout.tir.structural import is_one_of, nodes_of, structural_map_outermost, substitute
@@ -69,7 +65,7 @@ def move_lanes(sch: Any, machine: CpuMachine, *, is_dense: bool = True) -> Any:
     if any(str(access.buffer.dtype).startswith(_WIDENED) for access in (stage.write, *stage.loads)):
         return None
     written_out = partial(written_out_rows, is_dense=is_dense)
-    squares = partial(_in_squares, kind=_Square), partial(_in_squares, kind=_SquareInMemory)
+    squares = partial(_in_squares, kind=LaneSquare), partial(_in_squares, kind=SquareInMemory)
     for body_of in (
         short_rows,
         squares[0],
@@ -113,7 +109,7 @@ def _whole(buffer: Any) -> Any:
     return tirx.BufferRegion(buffer, ranges)
 
 
-def _in_squares(block: Any, stage: Stage, machine: CpuMachine, kind: type[_Square]) -> LaneBody:
+def _in_squares(block: Any, stage: Stage, machine: CpuMachine, kind: type[LaneSquare]) -> LaneBody:
     """Squares of the last axis and the one along which such loads lie in memory."""
     store = store_of(block)
     operands = _crossed(store.value, stage)
@@ -160,142 +156,6 @@ def _loads_elsewhere(expr: Any, stage: Stage) -> list[Any]:
     return [load for load in nodes_of(expr, tvm.ir.TensorLoad) if _is_elsewhere(_access(load), stage)]
 
 
-class _Square:
-    """``size`` elements of the axis number ``across`` and of the last one: the ``statements`` that make these.
-
-    The rows that are left at the end: ``overlap``, the last square begins earlier; else it is read as a whole, from
-    what pads the operand, and those rows are stored that there are. ``operands``: of ``store``, what is transposed.
-    """
-
-    def __init__(
-        self, axes: Sequence[Any], across: int, size: int, overlap: bool, operands: Sequence[Any], store: Any
-    ) -> None:
-        self.size, self.statements, self.buffers = size, list[Any](), list[Any]()
-        self.row, self.column = axes[across].var, axes[-1].var
-        count, left = divmod(int(axes[across].dom.extent), size)
-        if not (count if overlap else left):
-            raise Refused("fewer rows than in a square" if overlap else "whole squares")
-        self._left = size if overlap else left
-        self._last = count  # the number of the square that has so many rows only
-        extent = int(axes[-1].dom.extent)
-        self.width = self._width_of(extent)
-        self.columns = _cut(axes[-1], extent, self.width)
-        self.rows = _cut(axes[across], count * size + (left if overlap else size), size)
-        self.axes = [*axes[:-1], self.columns.number]
-        self.axes[across] = self.rows.number
-        self._memory = _Memory(self.axes, size)
-        self._transposed: list[tuple[Any, list[list[Any]]]] = []
-        self.transpose(operands)
-        self.store(store)
-
-    def _width_of(self, extent: int) -> int:
-        """Elements of the last axis, of which there are so many, that are done at once."""
-        return self.size
-
-    def transpose(self, operands: Sequence[Any]) -> None:
-        """Makes of ``operands``, loads or choices, vectors across the rows, square by square."""
-        for one in operands:
-            squares = [self._square_of(one, first) for first in range(0, self.width, self.size)]
-            self._transposed.append((one, squares))
-
-    def _square_of(self, one: Any, first: int) -> list[Any]:
-        lanes = Lanes(self.row, self.size, self._down, _no_table, self._choice_down)
-        places = range(first, first + self.size)
-        columns = (substitute(one, {self.column: self.columns.first + place}) for place in places)
-        return transposed_vectors([self._named(lanes.of(column)) for column in columns], self._named)
-
-    def _down(self, load: Any) -> Any:
-        return self._memory.vector(load, self.row, self.rows.first)
-
-    def _choice_down(self, choice: Any) -> Any:
-        """A choice that is the same for all rows."""
-        lanes = Lanes(self.row, self.size, self._down, _no_table, self._choice_down)
-        condition, *both = choice.args
-        condition = self._memory.simple(condition)
-        if any(var.same_as(self.row) for var in nodes_of(condition, tirx.Var)):
-            raise Refused("choices by the row")
-        known = as_int(condition)
-        return tirx.if_then_else(condition, *map(lanes.of, both)) if known is None else lanes.of(both[not known])
-
-    def store(self, store: Any) -> None:
-        """The rows of the result."""
-        for place in range(self.size if self._last else self._left):
-            self.statements.append(self._row(store, place))
-
-    def _row(self, store: Any, place: int) -> Any:
-        """The one number ``place``, where there is one."""
-        row = {self.row: self.rows.first + place}
-
-        def vector(operand: Any) -> Any:
-            return self._vector(operand, place, row)
-
-        lanes = Lanes(self.column, self.size, vector, _no_table, vector)
-        value = substitute(lanes.of(store.value), row)
-        first = [substitute(index, {**row, self.column: self.columns.first}) for index in store.indices]
-        stored = tirx.BufferStore(store.buffer, value, vector_at(first, self.size))
-        return stored if place < self._left else tirx.IfThenElse(self._is_whole(), stored, None)
-
-    def _is_whole(self) -> Any:
-        """The square has all rows."""
-        number = self.rows.number.var
-        return number < tirx.IntImm(str(number.ty.dtype), self._last)
-
-    def _vector(self, operand: Any, place: int, row: Mapping[Any, Any]) -> Any:
-        number = self._number(operand)
-        if number is not None:
-            return self._transposed[number][1][0][place]
-        if is_choice(operand):
-            raise Refused("choices of what is not transposed")
-        return self._memory.vector(substitute(operand, row), self.column, self.columns.first)
-
-    def _number(self, operand: Any) -> int | None:
-        """Of what is transposed."""
-        return next((n for n, (one, _) in enumerate(self._transposed) if structural_equal(operand, one)), None)
-
-    def _named(self, value: Any) -> Any:
-        name = tirx.Var("v", value.ty)
-        self.statements.append(tirx.Bind(name, value))
-        return name
-
-
-class _SquareInMemory(_Square):
-    """The same for any function of what is transposed: this is kept in L1, and the rows are worked out from there.
-
-    Small squares, of blocks that no larger ones divide, side by side: functions are of whole vectors.
-    """
-
-    def _width_of(self, extent: int) -> int:
-        return max(self.size, min(SIZES[0], extent) // self.size * self.size)
-
-    def store(self, store: Any) -> None:
-        """The rows of the result, in a loop over the square: functions are long."""
-        ty = self.column.ty
-        place, lane = tirx.Var("place", ty), tirx.Var("lane", ty)
-        if any(str(one.ty.dtype) == "bool" for one, _ in self._transposed):
-            raise Refused("booleans are no bytes in memory of a kernel's own")
-        for one, squares in self._transposed:
-            name, shape = f"square{len(self.buffers)}", (self.size, self.width)
-            self.buffers.append(tirx.decl_buffer(shape, str(one.ty.dtype), name, scope="local"))
-            for (n, rows), number in itertools.product(enumerate(squares), range(self.size)):
-                first = vector_at([tirx.IntImm(str(ty.dtype), at) for at in (number, n * self.size)], self.size)
-                self.statements.append(tirx.BufferStore(self.buffers[-1], rows[number], first))
-
-        def kept(node: Any) -> Any:
-            number = self._number(node)
-            return None if number is None else tirx.BufferLoad(self.buffers[number], [place, lane])
-
-        value = structural_map_outermost(store.value, (tvm.ir.TensorLoad, kept), (tvm.ir.Call, kept))
-        places = {self.row: self.rows.first + place, self.column: self.columns.first + lane}
-        stored = tirx.BufferStore(
-            store.buffer, substitute(value, places), [substitute(i, places) for i in store.indices]
-        )
-        whole, left = (tirx.IntImm(str(ty.dtype), n) for n in (self.size, self._left))
-        count = whole if self._left == self.size else tirx.Select(self._is_whole(), whole, left)
-        width = tirx.IntImm(str(ty.dtype), self.width)
-        vector = tirx.For(lane, tirx.IntImm(str(ty.dtype), 0), width, tirx.ForKind.VECTORIZED, stored)
-        self.statements.append(tirx.For(place, tirx.IntImm(str(ty.dtype), 0), count, tirx.ForKind.SERIAL, vector))
-
-
 def _axis_of(crossed: Sequence[Any], stage: Stage) -> int:
     """The number of the axis along which all of these loads lie in memory."""
     numbers = range(len(stage.axes) - 1)
@@ -306,7 +166,7 @@ def _axis_of(crossed: Sequence[Any], stage: Stage) -> int:
     return across
 
 
-def _as_read(square: _Square, across: int, stage: Stage, crossed: Sequence[Any]) -> Sequence[Any]:
+def _as_read(square: LaneSquare, across: int, stage: Stage, crossed: Sequence[Any]) -> Sequence[Any]:
     """The axes of squares in the order in which what these read lies in memory, where that is known."""
     place, analyzer = _access(crossed[0]).place, tvm.sym.Analyzer()
 
@@ -325,38 +185,3 @@ def _as_read(square: _Square, across: int, stage: Stage, crossed: Sequence[Any])
 
 def _access(load: Any) -> StageAccess:
     return StageAccess(load.source, tuple(load.indices))
-
-
-def _cut(axis: Any, extent: int, size: int) -> CutAxis:
-    return CutAxis.of(extent, -(-extent // size), size, str(axis.var.ty.dtype))
-
-
-def _no_table(expr: Any) -> Any:
-    raise Refused(f"{expr} depends on the place in the row")
-
-
-class _Memory:
-    """Vectors of ``size`` elements in memory, for any values of ``axes``."""
-
-    def __init__(self, axes: Sequence[Any], size: int) -> None:
-        self._analyzer, self._size = analyzer_of(axes), size
-
-    def vector(self, load: Any, var: Any, first: Any) -> Any:
-        """What ``load`` reads while ``var`` grows from ``first``; refused where that is not one piece."""
-        start = self._indices(load, var, first)
-        for step in range(1, self._size):
-            moved = self._indices(load, var, first + step)
-            by = [self._analyzer.simplify(new - old) for new, old in zip(moved, start, strict=True)]
-            if [as_int(number) for number in by] != [0] * (len(by) - 1) + [step]:
-                raise Refused("not in one piece")
-        end = self._indices(load, var, first + self._size - 1)[-1]
-        if not self._analyzer.can_prove(end < load.source.ty.shape[-1]):
-            raise Refused("beyond the end of the operand")
-        return tirx.BufferLoad(load.source, vector_at(start, self._size))
-
-    def simple(self, expr: Any) -> Any:
-        """The same in fewer words."""
-        return self._analyzer.simplify(expr)
-
-    def _indices(self, load: Any, var: Any, value: Any) -> list[Any]:
-        return [self._analyzer.simplify(substitute(index, {var: value})) for index in load.indices]

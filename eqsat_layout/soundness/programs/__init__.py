@@ -1,0 +1,1 @@
+"""Random programs: what they are made of, how they are written, run and compared, and shrunk where they differ."""
