@@ -261,11 +261,6 @@ def _of_two(op: Callable[[Any, Any], Any]) -> Maker:
     return lambda b, one, other: b.emit(op(one, other))
 
 
-def _hypotenuse(b: relax.BlockBuilder, one: Any, other: Any) -> Any:
-    squares = [b.emit(relax.op.multiply(x, x)) for x in (one, other)]
-    return b.emit(relax.op.sqrt(b.emit(relax.op.add(*squares))))
-
-
 def _is_minus(b: relax.BlockBuilder, x: Any) -> Any:
     """``signbit``: of -0 too."""
     dtype = str(x.ty.dtype)
@@ -356,7 +351,6 @@ MAKERS: Final[dict[str, Maker]] = {
     "var.correction": _variance,
     "var_mean.correction": _variance_and_mean,
     "kthvalue.default": _kth,
-    "hypot.default": _hypotenuse,
     "copysign.Tensor": _with_sign,
     "copysign.Scalar": _with_sign,
     "signbit.default": _is_minus,
