@@ -39,8 +39,8 @@ def decompositions(more: Iterable[Any]) -> Any:
 
 
 def _windows_written(windows: Any, sizes: Any, dim: int, size: int, step: int) -> Any:
-    """What a write to ``x.unfold(...)`` leaves of ``x``. torch takes it for a gradient: elements in no window are 0, and
-    those in several are added up."""
+    """What a write to ``x.unfold(...)`` leaves of ``x``. torch takes it for a gradient: elements in no window are 0,
+    and those in several are added up."""
     if step != size or sizes[dim] % size:
         raise EqsatError(
             f"a write to windows of {size} that move by {step} along {sizes[dim]} elements (unfold) is not done"

@@ -91,7 +91,7 @@ def _log_of_sums(b: relax.BlockBuilder, data: Any, dim: int) -> Any:
 
 
 def _median(*, skips: bool) -> Callable[..., Any]:
-    """The lower of the two in the middle: of all, NaN where one is, or of what is none (``nanmedian``, which ``skips``)."""
+    """The lower of the two in the middle: of all, NaN where one is, or of what is none (``skips``: ``nanmedian``)."""
 
     def make(b: relax.BlockBuilder, data: Any, dim: int, keepdim: bool = False) -> Any:
         op, dtype = relax.op, str(data.ty.dtype)

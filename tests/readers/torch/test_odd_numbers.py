@@ -17,7 +17,10 @@ torch = pytest.importorskip("torch")
 torch.manual_seed(0)
 NAN, INF = math.nan, math.inf
 ODD = torch.tensor([[NAN, 1, 2, 3, 4], [INF, NAN, INF, INF, 0], [3, 1, 2, 5, 4], [-INF, 0, NAN, NAN, 1]])
-SIDES = torch.tensor([NAN, INF, 0.0, 3.0, 1e30, -1e38, 1e-30, NAN]), torch.tensor([INF, 1, -0.0, -4, 1e30, 1e38, 1e-30, 1])
+SIDES = (
+    torch.tensor([NAN, INF, 0.0, 3.0, 1e30, -1e38, 1e-30, NAN]),
+    torch.tensor([INF, 1, -0.0, -4, 1e30, 1e38, 1e-30, 1]),
+)
 
 
 def _windows_written(x: Any) -> Any:
