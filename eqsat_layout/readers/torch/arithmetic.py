@@ -118,8 +118,8 @@ def _length(a: Any, b: Any) -> Any:
 def _sign(b: relax.BlockBuilder, x: Any) -> Any:
     """``sign``, of unsigned numbers too: TVM looks for a -1 that they do not have."""
     dtype = str(x.ty.dtype)
-    if not dtype.startswith("u"):
-        return b.emit(relax.op.sign(x))
+    if dtype == "bool" or not dtype.startswith("u"):
+        return x if dtype == "bool" else b.emit(relax.op.sign(x))
     return as_dtype(b, differs(b, x, relax.const(0, dtype)), dtype)
 
 

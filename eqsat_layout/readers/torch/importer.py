@@ -14,7 +14,7 @@ from tvm import ir, relax
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import said_by
-from eqsat_layout.readers.layers.dtypes import as_dtype
+from eqsat_layout.readers.layers.dtypes import as_dtype, number
 from eqsat_layout.readers.torch import (
     arithmetic,
     experts,
@@ -142,7 +142,7 @@ class _Mended(_Base):  # type: ignore[misc]
             if not node.meta["val"].shape:  # Relax takes a size for a tensor of one axis
                 one, other = (one if _is_tensor(one) else of_size(self.block_builder, one) for one in (one, other))
             if alpha != 1:
-                scale = relax.const(alpha, dtype)
+                scale = number(alpha, dtype)
                 if op == "rsub":
                     one = self.block_builder.emit(relax.op.multiply(one, scale))
                 else:
@@ -337,7 +337,7 @@ def _called(node: Any) -> str:
 
 def _of_type(builder: relax.BlockBuilder, value: Any, dtype: str) -> Any:
     if not isinstance(value, relax.Expr):
-        return relax.const(value, dtype)
+        return number(value, dtype)
     if not _is_tensor(value):
         return value if dtype == str(value.ty) else _of_type(builder, of_size(builder, value), dtype)
     return as_dtype(builder, value, dtype)

@@ -13,7 +13,7 @@ import numpy as np
 from tvm import ir, relax, tirx
 
 from eqsat_layout.errors import EqsatError
-from eqsat_layout.readers.layers.dtypes import as_dtype
+from eqsat_layout.readers.layers.dtypes import as_dtype, number
 from eqsat_layout.readers.layers.extremes import extreme
 from eqsat_layout.readers.layers.padding import CONSTANT, padded
 from eqsat_layout.readers.layers.resampling import Filter, in_steps, resampled
@@ -77,14 +77,12 @@ def of_size(b: relax.BlockBuilder, size: Any) -> Any:
     return b.emit(relax.op.reshape(b.emit(relax.op.shape_to_tensor(relax.ShapeExpr([size]))), ()))
 
 
-def _scalar(b: relax.BlockBuilder, number: Any, dtype: Any = None, **_: Any) -> Any:
+def _scalar(b: relax.BlockBuilder, value: Any, dtype: Any = None, **_: Any) -> Any:
     """A number as a tensor without axes, which those are that were worked out of sizes."""
     name = "float32" if dtype is None else dtype_name(dtype)
-    if isinstance(getattr(number, "ty", None), relax.TensorType):
-        return as_dtype(b, number, name)
-    return (
-        b.emit(relax.op.astype(of_size(b, number), name)) if isinstance(number, ir.Expr) else relax.const(number, name)
-    )
+    if isinstance(getattr(value, "ty", None), relax.TensorType):
+        return as_dtype(b, value, name)
+    return b.emit(relax.op.astype(of_size(b, value), name)) if isinstance(value, ir.Expr) else number(value, name)
 
 
 def _of_floats(op: Callable[..., Any]) -> Maker:

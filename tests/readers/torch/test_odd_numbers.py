@@ -41,6 +41,13 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         (ODD,),
     ),
     "signs of bytes": (torch.sign, (torch.tensor([0, 3, 255], dtype=torch.uint8),)),
+    "numbers that a type does not hold": (
+        lambda x, y: (
+            *(one(z) for z in (x, y) for one in (lambda a: a + 300, lambda a: a * -2, lambda a: 300 - a, torch.sign)),
+            *(x == -1, x < 300, y > -200, x.masked_fill(x > 3, -1), torch.add(x, x, alpha=-2), x.sigmoid()),
+        ),
+        (torch.tensor([0, 3, 255], dtype=torch.uint8), torch.tensor([-128, 3, 127], dtype=torch.int8)),
+    ),
 }
 
 
