@@ -15,6 +15,7 @@ from tvm import relax, te, tirx
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.readers.layers.determinants import determinant
 from eqsat_layout.readers.layers.dtypes import as_dtype
+from eqsat_layout.readers.layers.exponential_units import exponential_unit
 from eqsat_layout.readers.torch.types import dtype_name
 
 _SINGLE: Final = "float32"
@@ -116,6 +117,7 @@ MAKERS: Final[dict[str, Callable[..., Any]]] = {
     "log1p.default": log1p,
     "exp2.default": exp2,
     "sigmoid.default": sigmoid,
+    "elu.default": exponential_unit,
     "convert_element_type.default": converted,
     "view.dtype": same_bits,
     "rrelu_with_noise_functional.default": mean_slope,

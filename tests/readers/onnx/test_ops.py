@@ -214,6 +214,8 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], int, dict[str, Any]]
     "what is above a threshold, infinities too": (
         "ThresholdedRelu", {"a": np.float32([-np.inf, np.nan, 3, 0.1])}, {}, 1, {"alpha": 0.3},
     ),
+    "an exponential unit of NaN": ("Elu", {"a": np.float32([np.nan, -np.inf, -0.5, 2, np.inf])}, {}, 1, {"alpha": 2.0}),
+    "a scaled one": ("Selu", {"a": np.float32([np.nan, -np.inf, -0.5, 2])}, {}, 1, {}),
     "a norm with scales along one of its axes": (
         "LayerNormalization", {"a": IMAGE[..., :5]}, {"b": IMAGE[0, 0, 0, :5], "c": IMAGE[0, 0, :, :1]}, 1, {"axis": 2},
     ),

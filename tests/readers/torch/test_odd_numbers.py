@@ -40,6 +40,10 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         lambda x: (*x.median(1), x.median(), *x.nanmedian(1), x.nanmedian(), x[0, 0].median()),
         (ODD,),
     ),
+    "exponential units of NaN": (
+        lambda x: (torch.nn.functional.elu(x, 2.0), torch.selu(x), torch.celu(x, 0.5)),
+        (ODD,),
+    ),
     "signs of bytes": (torch.sign, (torch.tensor([0, 3, 255], dtype=torch.uint8),)),
     "numbers that a type does not hold": (
         lambda x, y: (
