@@ -64,7 +64,7 @@ def test_a_loop_of_known_length_is_written_out() -> None:
 
 
 def test_a_loop_without_a_condition_is_written_out() -> None:
-    """It was "no operand 1 (cond), which Loop needs"; ONNX lets it be empty, though its evaluator runs no round then."""
+    """It was "no operand 1 (cond), which Loop needs"; it may be empty, though ONNX's evaluator runs no round."""
     held = {"most": np.int64(3), "yes": np.True_, "along": np.array([1])}
     made = model([loop(STEPS)], [value("x", FLOAT, [2, 3])], ["last", "all"], held)
     wanted = eqsat_layout.Session(made).run(None, {"x": X})
