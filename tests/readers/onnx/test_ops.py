@@ -316,6 +316,17 @@ def test_an_upsample_of_old_models_is_a_resize(mode: str) -> None:
     np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("op", ["Hardmax", "Softmax"])
+@pytest.mark.parametrize("axis", [-1, 1])
+def test_rows_of_old_models_begin_at_an_axis_from_the_end(op: str, axis: int) -> None:
+    """``Hardmax`` along -1 gave 1 everywhere: its rows were of no axes."""
+    model = session(op, {"a": IMAGE}, {}, 1, axis=axis)
+    model.opset_import[0].version = 11
+    (got,) = eqsat_layout.Session(model).run(None, {"a": IMAGE})
+    (wanted,) = pytest.importorskip("onnxruntime").InferenceSession(model.SerializeToString()).run(None, {"a": IMAGE})
+    np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
+
+
 def test_an_empty_list_is_an_attribute() -> None:
     """TVM's importer could not "parse" it, and named no node."""
     model = session("Transpose", {"a": np.float32(3)}, {}, 1)
