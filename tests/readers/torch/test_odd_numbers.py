@@ -44,6 +44,10 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         lambda x: (torch.nn.functional.elu(x, 2.0), torch.selu(x), torch.celu(x, 0.5)),
         (ODD,),
     ),
+    "those of narrow floats": (
+        lambda x: (torch.nn.functional.elu(x), torch.nn.functional.elu(x.bfloat16()).float()),
+        (torch.linspace(-1, 1, 24).half(),),
+    ),
     "signs of bytes": (torch.sign, (torch.tensor([0, 3, 255], dtype=torch.uint8),)),
     "numbers that a type does not hold": (
         lambda x, y: (
