@@ -95,7 +95,7 @@ def test_the_first_version_of_resizes() -> None:
 
 
 def test_axes_that_the_first_version_of_resizes_shrinks_are_rounded_up() -> None:
-    """They were rounded down, as those that grow are. ONNX's own test of that version has [[1, 3]] of [[1, 2, 3, 4]]."""
+    """They were rounded down, as those that grow are. ONNX has [[1, 3]] of [[1, 2, 3, 4]]."""
     nodes = [onnx.helper.make_node("Resize", ["x", "scales"], ["y"])]
     model = model_of(nodes, IMAGE.shape, ["y"], {"scales": np.array([1, 1, 1.6, 0.6], "float32")}, 10)
     (got,) = eqsat_layout.Session(model).run(None, {"x": IMAGE})
