@@ -1,9 +1,10 @@
-"""Values of another type. In: a builder, a tensor of Relax, the name of a type. Out: the tensor in that type."""
+"""Values of another type. In: a builder, a tensor of Relax or a number, a type's name. Out: it in that type."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from tvm import relax
 
 
@@ -11,3 +12,10 @@ def as_dtype(builder: relax.BlockBuilder, value: Any, dtype: str) -> Any:
     """``value`` itself where it is of that type."""
     value = builder.normalize(value)
     return value if str(value.ty.dtype) == dtype else builder.emit(relax.op.astype(value, dtype))
+
+
+def number(value: Any, dtype: str) -> Any:
+    """``value`` as a tensor without axes. Whole ones that the type does not hold wrap around, as in torch."""
+    if isinstance(value, int) and "int" in dtype:
+        value = np.array(value % 2**64, "uint64").astype(dtype).item()
+    return relax.const(value, dtype)

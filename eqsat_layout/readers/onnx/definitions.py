@@ -71,9 +71,10 @@ def _check_node(node: Any, own: Any, newest: Any) -> None:
     if len(node.input) > most:
         raise EqsatError(f"{of_node(node)} has {len(node.input)} operands, and {own.name} {most} at most")
     for at in range(least):
-        if at >= len(node.input) or not node.input[at]:
-            what = own.inputs[min(at, len(own.inputs) - 1)].name
-            raise EqsatError(f"{of_node(node)} has no operand {at} ({what}), which {own.name} needs")
+        what = own.inputs[min(at, len(own.inputs) - 1)]
+        may_be_empty = at < len(node.input) and what.option == type(what.option).Optional  # the condition of a Loop
+        if not (may_be_empty or any(node.input[at : at + 1])):
+            raise EqsatError(f"{of_node(node)} has no operand {at} ({what.name}), which {own.name} needs")
 
 
 def why_mistyped(op: str, opset: int, names: Sequence[str], dtypes: Mapping[str, str]) -> str:

@@ -16,6 +16,7 @@ from eqsat_layout.errors import EqsatError
 from eqsat_layout.readers.guards.tensor_sizes import MOST_PARTS
 from eqsat_layout.readers.layers.deformed import deformed
 from eqsat_layout.readers.layers.determinants import determinant
+from eqsat_layout.readers.layers.exponential_units import exponential_unit
 from eqsat_layout.readers.layers.fourier import fourier_transform, short_time_fourier_transform
 from eqsat_layout.readers.layers.scattering import scattered
 from eqsat_layout.readers.onnx.element_moves import cache_updated, image_of_windows
@@ -194,6 +195,8 @@ def _above(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any])
 
 _MAKERS: Final[dict[str, Callable[..., Any]]] = {
     "ThresholdedRelu": _above,
+    "Elu": lambda builder, inputs, said: exponential_unit(builder, inputs[0], said["alpha"]),
+    "Selu": lambda builder, inputs, said: exponential_unit(builder, inputs[0], said["alpha"], said["gamma"]),
     "DynamicQuantizeLinear": lambda builder, inputs, _: quantised_dynamically(builder, inputs[0]),
     "ReduceLogSumExp": log_sum_exp,
     "CumProd": _products,

@@ -45,7 +45,7 @@ def hardmax(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any]
     data, axis = inputs[0], int(attributes["axis"])
     shape = list(data.ty.shape.values)
     if attributes["opset"] < _ALONG_ONE_AXIS:
-        axis %= len(shape) + 1
+        axis += len(shape) if axis < 0 else 0
         rows = [
             math.prod(shape[:axis], start=tirx.IntImm("int64", 1)),
             math.prod(shape[axis:], start=tirx.IntImm("int64", 1)),

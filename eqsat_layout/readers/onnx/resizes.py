@@ -30,11 +30,16 @@ FULL: Final = 13
 """The version of ``Resize`` whose operands may all be left out."""
 
 
+_OLDEST: Final = b"simple"
+"""How the first version, which does not say it, rounds places: down where an axis grows, up where it shrinks."""
+
+
 def as_resize(inputs: Any, attributes: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     """Inputs and attributes of the ``Resize`` that an ``Upsample`` is."""
     given = [*inputs, None]
     scales = relax.const(np.asarray(attributes["scales"], "float32")) if "scales" in attributes else given[1]
-    means = {"coordinate_transformation_mode": b"asymmetric", "nearest_mode": b"floor"}
+    shrinks = attributes.get("mode", b"nearest") == b"nearest" and any(by < 1 for by in _numbers(scales))
+    means = {"coordinate_transformation_mode": b"asymmetric", "nearest_mode": _OLDEST if shrinks else b"floor"}
     rest = {name: value for name, value in attributes.items() if name != "scales"}
     return type(inputs)([given[0], None, scales, None]), rest | means
 
@@ -47,7 +52,8 @@ def is_by_rows(inputs: Any, attributes: dict[str, Any]) -> bool:
         return True
     changed = _changed(inputs, attributes)
     if attributes.get("mode", b"nearest") == b"nearest":  # TVM goes by the sizes, and rounds otherwise between elements
-        return where != b"tf_crop_and_resize" and not all(one.is_whole for one in changed or ())
+        is_plain = attributes.get("nearest_mode") != _OLDEST and all(one.is_whole for one in changed or ())
+        return where != b"tf_crop_and_resize" and not is_plain
     is_odd = where == b"align_corners" and any(one.is_known and one.is_odd for one in changed or ())
     return is_odd or bool(_smooths(attributes) or attributes.get("exclude_outside"))
 
@@ -73,6 +79,8 @@ def by_rows(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any]
 
 
 def _indices(builder: relax.BlockBuilder, axis: _Axis, where: str, rounding: str) -> Any:
+    if rounding == _OLDEST.decode():
+        rounding = "floor" if axis.scale is None or axis.scale >= 1 else "ceil"
     if not axis.is_known:
         return OpenAxis(builder, axis.extent, axis.size, axis.scale).indices(where, rounding)
     # in float32 as others, where two are near

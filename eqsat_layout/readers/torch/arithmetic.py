@@ -101,6 +101,28 @@ def _is_beyond(rest: Any, divisor: Any) -> Any:
     return tirx.Or(tirx.And(rest < none, divisor > none), tirx.And(rest > none, divisor < none))
 
 
+def _hypotenuse(b: relax.BlockBuilder, one: Any, other: Any) -> Any:
+    return _of_elements(b, one, other, _length, "hypot")
+
+
+def _length(a: Any, b: Any) -> Any:
+    """Of numbers whose squares are infinite or 0 too; an infinite side counts more than a NaN."""
+    a, b = tirx.abs(a), tirx.abs(b)
+    none, unit, most = (tirx.const(value, a.ty.dtype) for value in (0.0, 1.0, math.inf))
+    longer, shorter = tirx.Select(a > b, a, b), tirx.Select(a > b, b, a)
+    ratio = shorter / tirx.Select(longer == none, unit, longer)
+    made = longer * tirx.sqrt(unit + ratio * ratio)
+    return tirx.Select(tirx.Or(a == most, b == most), most, made)
+
+
+def _sign(b: relax.BlockBuilder, x: Any) -> Any:
+    """``sign``, of unsigned numbers too: TVM looks for a -1 that they do not have."""
+    dtype = str(x.ty.dtype)
+    if dtype == "bool" or not dtype.startswith("u"):
+        return x if dtype == "bool" else b.emit(relax.op.sign(x))
+    return as_dtype(b, differs(b, x, relax.const(0, dtype)), dtype)
+
+
 def _of_elements(b: relax.BlockBuilder, one: Any, other: Any, element: _Element, name: str) -> Any:
     """Narrow floats are computed in float32, as torch does."""
     dtype = str(one.ty.dtype)
@@ -123,6 +145,8 @@ MAKERS: Final[dict[str, Callable[..., Any]]] = {
     "ne.Scalar": differs,
     "logical_xor.default": _exclusive,
     "neg.default": _negated,
+    "sign.default": _sign,
+    "hypot.default": _hypotenuse,
     "clamp.default": _clamped,
     "clamp.Tensor": _clamped,
     "div.Tensor_mode": _divided,

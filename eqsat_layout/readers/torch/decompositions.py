@@ -9,6 +9,7 @@ import importlib
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from eqsat_layout.errors import EqsatError
 from eqsat_layout.readers.torch import attention
 from eqsat_layout.readers.torch.recurrent import KEPT
 
@@ -29,11 +30,22 @@ def decompositions(more: Iterable[Any]) -> Any:
     table[torch.ops.aten.scaled_dot_product_attention.default] = attention.scaled_dot_product_attention
     table[torch.ops.aten._transformer_encoder_layer_fwd.default] = attention.encoder_layer
     table[torch.ops.aten._native_multi_head_attention.default] = attention.multi_head_attention
+    table[torch.ops.aten.unfold_backward.default] = _windows_written
     table.update(_for_each(torch))
     everything = all_decompositions()
     for op in more:
         table[op] = everything[op]
     return table
+
+
+def _windows_written(windows: Any, sizes: Any, dim: int, size: int, step: int) -> Any:
+    """What a write to ``x.unfold(...)`` leaves of ``x``. torch takes it for a gradient: elements in no window are 0,
+    and those in several are added up."""
+    if step != size or sizes[dim] % size:
+        raise EqsatError(
+            f"a write to windows of {size} that move by {step} along {sizes[dim]} elements (unfold) is not done"
+        )
+    return windows.movedim(-1, dim % len(sizes) + 1).reshape(sizes)
 
 
 def _for_each(torch: Any) -> dict[Any, Any]:

@@ -14,6 +14,8 @@ from tvm import relax, te, tirx
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.readers.layers.determinants import determinant
+from eqsat_layout.readers.layers.dtypes import as_dtype
+from eqsat_layout.readers.layers.exponential_units import exponential_unit
 from eqsat_layout.readers.torch.types import dtype_name
 
 _SINGLE: Final = "float32"
@@ -72,6 +74,11 @@ def exp2(b: relax.BlockBuilder, x: Any) -> Any:
     return b.emit(relax.op.power(_like(x, 2.0), x))
 
 
+def sigmoid(b: relax.BlockBuilder, x: Any) -> Any:
+    """Of whole numbers too, as float32."""
+    return b.emit(relax.op.sigmoid(x if "float" in str(x.ty.dtype) else as_dtype(b, x, "float32")))
+
+
 def converted(b: relax.BlockBuilder, x: Any, dtype: Any) -> Any:
     """To torch's ``dtype``, as its own definitions of ops write it."""
     return b.emit(relax.op.astype(x, dtype_name(dtype)))
@@ -109,6 +116,8 @@ MAKERS: Final[dict[str, Callable[..., Any]]] = {
     "expm1.default": expm1,
     "log1p.default": log1p,
     "exp2.default": exp2,
+    "sigmoid.default": sigmoid,
+    "elu.default": exponential_unit,
     "convert_element_type.default": converted,
     "view.dtype": viewed_as,
     "rrelu_with_noise_functional.default": mean_slope,

@@ -13,7 +13,7 @@ import numpy as np
 from tvm import ir, relax, tirx
 
 from eqsat_layout.errors import EqsatError
-from eqsat_layout.readers.layers.dtypes import as_dtype
+from eqsat_layout.readers.layers.dtypes import as_dtype, number
 from eqsat_layout.readers.layers.padding import CONSTANT, padded
 from eqsat_layout.readers.layers.resampling import Filter, in_steps, resampled
 from eqsat_layout.readers.layers.window_maxima import Windows, window_count, window_maxima
@@ -52,14 +52,12 @@ def _size_as_float(b: relax.BlockBuilder, size: Any) -> Any:
     return size if str(size.ty.dtype).startswith("float") else b.emit(relax.op.astype(size, "float32"))
 
 
-def _scalar(b: relax.BlockBuilder, number: Any, dtype: Any = None, **_: Any) -> Any:
+def _scalar(b: relax.BlockBuilder, value: Any, dtype: Any = None, **_: Any) -> Any:
     """A number as a tensor without axes, which those are that were worked out of sizes."""
     name = "float32" if dtype is None else dtype_name(dtype)
-    if isinstance(getattr(number, "ty", None), relax.TensorType):
-        return as_dtype(b, number, name)
-    return (
-        b.emit(relax.op.astype(of_size(b, number), name)) if isinstance(number, ir.Expr) else relax.const(number, name)
-    )
+    if isinstance(getattr(value, "ty", None), relax.TensorType):
+        return as_dtype(b, value, name)
+    return b.emit(relax.op.astype(of_size(b, value), name)) if isinstance(value, ir.Expr) else number(value, name)
 
 
 def _of_floats(op: Callable[..., Any]) -> Maker:
@@ -131,11 +129,6 @@ def _of(op: Callable[[Any], Any]) -> Maker:
 
 def _of_two(op: Callable[[Any, Any], Any]) -> Maker:
     return lambda b, one, other: b.emit(op(one, other))
-
-
-def _hypotenuse(b: relax.BlockBuilder, one: Any, other: Any) -> Any:
-    squares = [b.emit(relax.op.multiply(x, x)) for x in (one, other)]
-    return b.emit(relax.op.sqrt(b.emit(relax.op.add(*squares))))
 
 
 def _is_minus(b: relax.BlockBuilder, x: Any) -> Any:
@@ -212,7 +205,6 @@ MAKERS: Final[dict[str, Maker]] = {
     "var.correction": variance,
     "var_mean.correction": variance_and_mean,
     "kthvalue.default": kth_value,
-    "hypot.default": _hypotenuse,
     "copysign.Tensor": _with_sign,
     "copysign.Scalar": _with_sign,
     "signbit.default": _is_minus,

@@ -90,27 +90,40 @@ def _log_of_sums(b: relax.BlockBuilder, data: Any, dim: int) -> Any:
     return as_dtype(b, made, dtype)
 
 
-def _median_of_numbers(b: relax.BlockBuilder, data: Any, dim: int, keepdim: bool = False) -> Any:
-    """``nanmedian``: the lower of the two in the middle of what is no NaN."""
-    op, dtype = relax.op, str(data.ty.dtype)
-    if dtype.startswith(("float", "bfloat")):
-        strange = b.emit(op.isnan(data))
-        ordered = b.emit(op.where(strange, relax.const(float("inf"), dtype), data))
-        kept = b.emit(op.astype(b.emit(op.logical_not(strange)), "int64"))
-    else:
-        ordered, kept = data, b.emit(op.ones(data.ty.shape, "int64"))
-    order = b.emit(op.argsort(ordered, dim, False, "int64"))
-    count = b.emit(op.sum(kept, [dim], keepdims=True))
-    middle = b.emit(op.floor_divide(b.emit(op.subtract(count, relax.const(1, "int64"))), relax.const(2, "int64")))
-    middle = b.emit(op.maximum(middle, relax.const(0, "int64")))
-    place = b.emit(op.gather_elements(order, middle, dim))
-    both = [b.emit(op.gather_elements(data, place, dim)), place]
-    return relax.Tuple(both if keepdim else [b.emit(op.squeeze(one, [dim])) for one in both])
+def _median(*, skips: bool) -> Callable[..., Any]:
+    """The lower of the two in the middle: of all, NaN where one is, or of what is none (``skips``: ``nanmedian``)."""
+
+    def make(b: relax.BlockBuilder, data: Any, dim: int, keepdim: bool = False) -> Any:
+        op, dtype = relax.op, str(data.ty.dtype)
+        if not len(data.ty.shape):
+            return relax.Tuple([data, relax.const(0, "int64")])
+        is_float = dtype.startswith(("float", "bfloat"))
+        strange = b.emit(op.isnan(data)) if is_float else b.emit(op.zeros(data.ty.shape, "bool"))
+        ordered = b.emit(op.where(strange, relax.const(float("inf"), dtype), data)) if is_float else data
+        kept = b.emit(op.logical_not(strange)) if skips else b.emit(op.ones(data.ty.shape, "bool"))
+        order = b.emit(op.argsort(ordered, dim, False, "int64"))
+        count = b.emit(op.sum(as_dtype(b, kept, "int64"), [dim], keepdims=True))
+        middle = b.emit(op.floor_divide(b.emit(op.subtract(count, relax.const(1, "int64"))), relax.const(2, "int64")))
+        middle = b.emit(op.maximum(middle, relax.const(0, "int64")))
+        place = b.emit(op.gather_elements(order, middle, dim))
+        if is_float:  # a NaN among infinities, where order does not tell one from the other
+            sought = b.emit(op.equal(data, relax.const(float("inf"), dtype))) if skips else strange
+            sought = as_dtype(b, sought, "int64")
+            there = b.emit(op.greater(b.emit(op.max(sought, [dim], keepdims=True)), relax.const(0, "int64")))
+            if skips:
+                there = b.emit(op.logical_and(there, b.emit(op.gather_elements(strange, place, dim))))
+            place = b.emit(op.where(there, b.emit(op.argmax(sought, dim, True)), place))
+        both = [b.emit(op.gather_elements(data, place, dim)), place]
+        return relax.Tuple(both if keepdim else [b.emit(op.squeeze(one, [dim])) for one in both])
+
+    return make
 
 
-def _median_of_all_numbers(b: relax.BlockBuilder, data: Any) -> Any:
-    flat = b.emit(relax.op.reshape(data, [-1]))
-    return _median_of_numbers(b, flat, 0).fields[0]
+def _median_of_all(*, skips: bool) -> Callable[..., Any]:
+    def make(b: relax.BlockBuilder, data: Any) -> Any:
+        return _median(skips=skips)(b, b.emit(relax.op.reshape(data, [-1])), 0).fields[0]
+
+    return make
 
 
 def _most_frequent(b: relax.BlockBuilder, data: Any, dim: int = -1, keepdim: bool = False) -> Any:
@@ -161,8 +174,10 @@ MAKERS: Final[dict[str, Callable[..., Any]]] = {
     "cummax.default": _running(relax.op.greater_equal),
     "cummin.default": _running(relax.op.less_equal),
     "logcumsumexp.default": _log_of_sums,
-    "nanmedian.dim": _median_of_numbers,
-    "nanmedian.default": _median_of_all_numbers,
+    "median.dim": _median(skips=False),
+    "median.default": _median_of_all(skips=False),
+    "nanmedian.dim": _median(skips=True),
+    "nanmedian.default": _median_of_all(skips=True),
     "mode.default": _most_frequent,
 }
 """By the names of torch's ops."""

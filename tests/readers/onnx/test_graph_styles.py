@@ -94,6 +94,15 @@ def test_the_first_version_of_resizes() -> None:
     np.testing.assert_array_equal(got[1], -np.sort(-doubled, -1)[..., :2])
 
 
+def test_axes_that_the_first_version_of_resizes_shrinks_are_rounded_up() -> None:
+    """They were rounded down, as those that grow are. ONNX has [[1, 3]] of [[1, 2, 3, 4]]."""
+    nodes = [onnx.helper.make_node("Resize", ["x", "scales"], ["y"])]
+    model = model_of(nodes, IMAGE.shape, ["y"], {"scales": np.array([1, 1, 1.6, 0.6], "float32")}, 10)
+    (got,) = eqsat_layout.Session(model).run(None, {"x": IMAGE})
+    down, up = (np.arange(int(IMAGE.shape[axis] * by)) / by for axis, by in ((2, 1.6), (3, 0.6)))
+    np.testing.assert_array_equal(got, IMAGE[:, :, np.floor(down).astype(int)][..., np.ceil(up).astype(int)])
+
+
 @pytest.mark.parametrize(
     ("mode", "pads", "ops", "shape"),
     [

@@ -63,6 +63,16 @@ def test_a_loop_of_known_length_is_written_out() -> None:
     assert_as_onnx(model([loop(STEPS)], [value("x", FLOAT, [2, 3])], ["last", "all"], held), {"x": X})
 
 
+def test_a_loop_without_a_condition_is_written_out() -> None:
+    """It was "no operand 1 (cond), which Loop needs"; it may be empty, though ONNX's evaluator runs no round."""
+    held = {"most": np.int64(3), "yes": np.True_, "along": np.array([1])}
+    made = model([loop(STEPS)], [value("x", FLOAT, [2, 3])], ["last", "all"], held)
+    wanted = eqsat_layout.Session(made).run(None, {"x": X})
+    made.graph.node[0].input[1] = ""
+    for got, one in zip(eqsat_layout.Session(made).run(None, {"x": X}), wanted, strict=True):
+        np.testing.assert_array_equal(got, one)
+
+
 def test_a_loop_that_goes_on_by_a_constant_around_it_is_written_out() -> None:
     """As torch's older exporter writes ``for i in range(3)`` of a scripted function."""
     held = {"most": np.array(3), "yes": np.array(True), "along": np.array([1])}

@@ -214,6 +214,8 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], int, dict[str, Any]]
     "what is above a threshold, infinities too": (
         "ThresholdedRelu", {"a": np.float32([-np.inf, np.nan, 3, 0.1])}, {}, 1, {"alpha": 0.3},
     ),
+    "an exponential unit of NaN": ("Elu", {"a": np.float32([np.nan, -np.inf, -0.5, 2, np.inf])}, {}, 1, {"alpha": 2.0}),
+    "a scaled one": ("Selu", {"a": np.float32([np.nan, -np.inf, -0.5, 2])}, {}, 1, {}),
     "a norm with scales along one of its axes": (
         "LayerNormalization", {"a": IMAGE[..., :5]}, {"b": IMAGE[0, 0, 0, :5], "c": IMAGE[0, 0, :, :1]}, 1, {"axis": 2},
     ),
@@ -309,6 +311,17 @@ def test_an_upsample_of_old_models_is_a_resize(mode: str) -> None:
     """Its scale, an input since version 9, was not found."""
     model = session("Upsample", {"a": IMAGE}, {"b": np.array([1, 1, 2, 3], "float32")}, 1, mode=mode)
     model.opset_import[0].version = 9
+    (got,) = eqsat_layout.Session(model).run(None, {"a": IMAGE})
+    (wanted,) = pytest.importorskip("onnxruntime").InferenceSession(model.SerializeToString()).run(None, {"a": IMAGE})
+    np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("op", ["Hardmax", "Softmax"])
+@pytest.mark.parametrize("axis", [-1, 1])
+def test_rows_of_old_models_begin_at_an_axis_from_the_end(op: str, axis: int) -> None:
+    """``Hardmax`` along -1 gave 1 everywhere: its rows were of no axes."""
+    model = session(op, {"a": IMAGE}, {}, 1, axis=axis)
+    model.opset_import[0].version = 11
     (got,) = eqsat_layout.Session(model).run(None, {"a": IMAGE})
     (wanted,) = pytest.importorskip("onnxruntime").InferenceSession(model.SerializeToString()).run(None, {"a": IMAGE})
     np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
