@@ -16,6 +16,7 @@ from tvm.relax import backend, transform
 
 from eqsat_layout.graph.quiet import LEGALIZERS
 from eqsat_layout.passes.asked_halves import halves_asked_for
+from eqsat_layout.passes.dataflow_reshapes import rewrite_dataflow_reshape
 from eqsat_layout.passes.scans_in_columns import SCANS
 from eqsat_layout.passes.sorts.kernels import sort_legalisations
 from eqsat_layout.tir.structural import nodes_of, structural_map, with_relax_functions
@@ -34,7 +35,7 @@ def relax_pipeline(*, exact: bool) -> Any:
             halves_asked_for(),
             transform.LegalizeOps({**LEGALIZERS, **SCANS, **sort_legalisations(exact=exact)}),
             backend.DispatchSortScan(),
-            transform.RewriteDataflowReshape(),
+            rewrite_dataflow_reshape(),
             transform.ToNonDataflow(),
             transform.RemovePurityChecking(),
             transform.CallTIRRewrite(),

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import tvm
 from tvm import relax, s_tir, tirx
-from tvm.relax.analysis import has_reshape_pattern
 
 from eqsat_layout.passes.all_calls import CALL_TIR_INPLACE, all_calls, arguments, is_tir_call
+from eqsat_layout.tir.reshape_pattern import reshape_pattern
 from eqsat_layout.tir.structural import items_of, mapped_body, nodes_of
 
 _MARK: Final = "eqsat_layout.calls_fit"
@@ -92,7 +92,7 @@ def _made_here(mod: tvm.IRModule) -> set[Any]:
 
 def _is_reshape(function: Any) -> bool:
     is_of_blocks = isinstance(function, tirx.PrimFunc) and isinstance(function.body, s_tir.SBlockRealize)
-    return is_of_blocks and bool(has_reshape_pattern(function))
+    return is_of_blocks and bool(reshape_pattern(function))
 
 
 def _fits(params: Sequence[Any], call: Any, made: set[Any]) -> bool:

@@ -16,6 +16,7 @@ from tvm import relax
 
 from eqsat_layout.passes.all_calls import is_tir_call
 from eqsat_layout.passes.sizes_first import sizes_first
+from eqsat_layout.tir.reshape_pattern import reshape_pattern
 from eqsat_layout.tir.structural import with_relax_functions
 
 SAVED: Final = "eqsat_layout.saved"
@@ -86,7 +87,7 @@ def kernels_of(joined: tvm.IRModule, mod: tvm.IRModule) -> list[JoinedCalls]:
     return [
         JoinedCalls(callee, _slice([mark, *(w for w, part in last.items() if part == mark)], reads, there), saved)
         for mark, _, callee, saved in kernels
-        if not relax.analysis.has_reshape_pattern(joined[callee])
+        if not reshape_pattern(joined[callee])
     ]
 
 

@@ -18,6 +18,7 @@ from eqsat_layout.errors import Refused
 from eqsat_layout.graph.public_names import without_public_name
 from eqsat_layout.passes.call_windows import KernelCall, calls_of, with_calls
 from eqsat_layout.tir.blocks import over_params, with_accesses
+from eqsat_layout.tir.reshape_pattern import reshape_pattern
 from eqsat_layout.tir.structural import structural_map
 
 _SMALL: Final = 4096
@@ -66,7 +67,7 @@ class _Readers:
         if before is None or after is None or math.prod(after) > _SMALL or _long(before) != _long(after):
             return False
         is_block = isinstance(function.body, s_tir.SBlockRealize)  # a kernel of the user's may be anything
-        return is_block and bool(relax.analysis.has_reshape_pattern(function))
+        return is_block and bool(reshape_pattern(function))
 
     def _read(self, call: KernelCall, sources: Mapping[Any, Any]) -> Any:
         callee = self._callee(call, sources)

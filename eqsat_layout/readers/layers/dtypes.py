@@ -14,7 +14,7 @@ def as_dtype(builder: relax.BlockBuilder, value: Any, dtype: str) -> Any:
     return value if str(value.ty.dtype) == dtype else builder.emit(relax.op.astype(value, dtype))
 
 
-def number(value: Any, dtype: str) -> Any:
+def number_of_type(value: Any, dtype: str) -> Any:
     """``value`` as a tensor without axes. Whole ones that the type does not hold wrap around, as in torch."""
     if isinstance(value, int) and "int" in dtype:
         value = np.array(value % 2**64, "uint64").astype(dtype).item()

@@ -21,6 +21,7 @@ from eqsat_layout.errors import EqsatError
 from eqsat_layout.readers.layers.dtypes import as_dtype
 from eqsat_layout.readers.layers.extremes import first_of_none
 from eqsat_layout.readers.onnx.element_moves import tiled
+from eqsat_layout.readers.onnx.pads import cut_first
 from eqsat_layout.readers.onnx.reductions import with_spread_scales
 from eqsat_layout.readers.onnx.resizes import resized
 from eqsat_layout.readers.onnx.slices import sliced
@@ -120,6 +121,8 @@ def fixed_inputs(builder: relax.BlockBuilder, op: str, inputs: Any, attributes: 
         if opset >= 16 and scale != 1.0:  # half a pixel of the map, not of the image, is taken off
             moved = relax.const(np.float32(0.5 - 0.5 / scale), str(inputs[1].ty.dtype))
             return type(inputs)([inputs[0], builder.emit(relax.op.add(inputs[1], moved)), *list(inputs)[2:]])
+    if op == "Pad":
+        return cut_first(builder, inputs, attributes)
     if op == "TopK":
         attributes["sorted"] = 1  # any order will do else
     if op == "Unique" and attributes.get("axis") is None:  # places are those of a vector

@@ -13,7 +13,7 @@ from tvm import ir, relax
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import said_by
-from eqsat_layout.readers.layers.dtypes import number
+from eqsat_layout.readers.layers.dtypes import number_of_type
 from eqsat_layout.readers.torch import (
     arithmetic,
     experts,
@@ -142,7 +142,7 @@ class _Mended(_Base):  # type: ignore[misc]
             if not node.meta["val"].shape:  # Relax takes a size for a tensor of one axis
                 one, other = (one if is_tensor(one) else of_size(self.block_builder, one) for one in (one, other))
             if alpha != 1:
-                scale = number(alpha, dtype)
+                scale = number_of_type(alpha, dtype)
                 if op == "rsub":
                     one = self.block_builder.emit(relax.op.multiply(one, scale))
                 else:

@@ -13,7 +13,7 @@ import numpy as np
 from tvm import ir, relax, tirx
 
 from eqsat_layout.errors import EqsatError
-from eqsat_layout.readers.layers.dtypes import as_dtype, number
+from eqsat_layout.readers.layers.dtypes import as_dtype, number_of_type
 from eqsat_layout.readers.layers.padding import CONSTANT, padded
 from eqsat_layout.readers.layers.resampling import Filter, in_steps, resampled
 from eqsat_layout.readers.layers.window_maxima import Windows, window_count, window_maxima
@@ -57,7 +57,11 @@ def _scalar(b: relax.BlockBuilder, value: Any, dtype: Any = None, **_: Any) -> A
     name = "float32" if dtype is None else dtype_name(dtype)
     if isinstance(getattr(value, "ty", None), relax.TensorType):
         return as_dtype(b, value, name)
-    return b.emit(relax.op.astype(of_size(b, value), name)) if isinstance(value, ir.Expr) else number(value, name)
+    if isinstance(value, ir.Expr):
+        return b.emit(relax.op.astype(of_size(b, value), name))
+    return number_of_type(value, name)
+        b.emit(relax.op.astype(of_size(b, value), name)) if isinstance(value, ir.Expr) else number_of_type(value, name)
+    )
 
 
 def _of_floats(op: Callable[..., Any]) -> Maker:

@@ -10,12 +10,12 @@ from typing import Any
 
 from tvm import relax
 
-from eqsat_layout.readers.layers.dtypes import as_dtype, number
+from eqsat_layout.readers.layers.dtypes import as_dtype, number_of_type
 
 
 def of_type(builder: relax.BlockBuilder, value: Any, dtype: str) -> Any:
     if not isinstance(value, relax.Expr):
-        return number(value, dtype)
+        return number_of_type(value, dtype)
     if not is_tensor(value):
         return value if dtype == str(value.ty) else of_type(builder, of_size(builder, value), dtype)
     return as_dtype(builder, value, dtype)

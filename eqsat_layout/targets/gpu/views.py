@@ -9,11 +9,12 @@ import math
 from typing import Any
 
 import tvm
-from tvm import relax, s_tir, tirx
+from tvm import s_tir, tirx
 
 from eqsat_layout.graph.vdevices import buffer_scopes
 from eqsat_layout.maps import GLOBAL
 from eqsat_layout.targets.schedules.accesses import as_int
+from eqsat_layout.tir.reshape_pattern import reshape_pattern
 
 
 def launched_and_views(mod: tvm.IRModule) -> tuple[dict[str, Any], set[str]]:
@@ -29,7 +30,7 @@ def _is_view(func: Any) -> bool:
         isinstance(func.body, s_tir.SBlockRealize)
         and set(buffer_scopes(func)) == {GLOBAL}
         and len(list(func.params)) == 2
-        and bool(relax.analysis.has_reshape_pattern(func))
+        and bool(reshape_pattern(func))
         and not _is_part(*func.params)
     )
 

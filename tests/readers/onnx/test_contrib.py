@@ -293,6 +293,7 @@ def test_nodes_give_the_numbers_of_onnx_runtime(name: str) -> None:
     [
         ("FusedMatMul", {"transBatchA": 1}, "transBatchA"),
         ("FusedGemm", {"activation": "Selu"}, "activation=Selu"),
+        ("Unique", {}, "the order in which they come first"),  # it gave the results of ONNX's op of that name
     ],
 )
 def test_what_is_not_done_is_refused_by_the_node(op: str, attributes: dict[str, Any], why: str) -> None:

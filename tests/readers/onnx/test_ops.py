@@ -327,6 +327,16 @@ def test_rows_of_old_models_begin_at_an_axis_from_the_end(op: str, axis: int) ->
     np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
 
 
+def test_what_is_cut_off_stands_around_nothing() -> None:
+    """Elements behind the cut were those before the others, wrapped around; ONNX Runtime cuts first."""
+    pads = np.array([0, 0, -1, 2, 0, 0, 2, -3])
+    model = session("Pad", {"a": IMAGE}, {"b": pads}, 1, mode="wrap")
+    model.opset_import[0].version = 19
+    (got,) = eqsat_layout.Session(model).run(None, {"a": IMAGE})
+    around = [(0, 0), (0, 0), (0, 2), (2, 0)]
+    np.testing.assert_array_equal(got, np.pad(IMAGE[:, :, 1:, :-3], around, mode="wrap"))
+
+
 def test_an_empty_list_is_an_attribute() -> None:
     """TVM's importer could not "parse" it, and named no node."""
     model = session("Transpose", {"a": np.float32(3)}, {}, 1)

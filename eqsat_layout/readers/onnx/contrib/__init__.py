@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from tvm import relax
 
+from eqsat_layout.errors import EqsatError
 from eqsat_layout.readers.onnx.contrib import attention, norms, packed_attention, products, scaled_integers
 from eqsat_layout.readers.onnx.contrib.operands import EmittedOps
 
@@ -19,7 +20,20 @@ _DOMAIN: Final = "com.microsoft"
 _WITHOUT_DOMAIN: Final = ("SimplifiedLayerNormalization",)
 """That ONNX Runtime has in ONNX's own domain, where ONNX knows none of that name."""
 
-_MAKERS: Final = norms.MAKERS | products.MAKERS | attention.MAKERS | packed_attention.MAKERS | scaled_integers.MAKERS
+
+def _in_order_of_appearance(_: EmittedOps, __: Any, ___: dict[str, Any]) -> Any:
+    """``Unique``, whose results are others than those of ONNX's op of that name."""
+    raise EqsatError("elements in the order in which they come first are not done: use ONNX's own Unique with sorted=0")
+
+
+_MAKERS: Final = (
+    norms.MAKERS
+    | products.MAKERS
+    | attention.MAKERS
+    | packed_attention.MAKERS
+    | scaled_integers.MAKERS
+    | {"Unique": _in_order_of_appearance}
+)
 
 
 def name_of(node: Any) -> str:
