@@ -45,7 +45,7 @@ def nested(lines: int, first: str = "(x,)", of: str = "a{before}") -> str:
     ids=["deep", "wide"],
 )
 def test_tuples_of_tuples_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, says: str) -> None:
-    """They were looked through as trees: a text of 300 kB took an hour to read, by the square of its lines."""
+    """They were looked through as trees: the time to read a text grew with the square of its lines."""
     path = tmp_path / "tuples.py"
     path.write_text(text)
     monkeypatch.setattr(tensor_sizes, "MOST_IN_ALL", 1 << 12)
