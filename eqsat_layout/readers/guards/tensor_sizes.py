@@ -25,6 +25,12 @@ _FORWARDS: Final = ("strides", "dilation", "pool_size")
 MOST_PARTS: Final = 1 << 14
 """Of a tuple, as large as those of all weights of a network: TVM's time grows with their square where all are used."""
 
+MOST_IN_ALL: Final = 1 << 20
+"""Parts of all values of a text, each counted with its own: TVM looks at all of them, several times."""
+
+MOST_DEPTH: Final = 64
+"""Of tuples in one another: TVM follows them by recursion, and in time that grows with the square."""
+
 
 class UnsafeTensorError(ValueError):
     """A value of a size that can't be, or that nobody meant."""
@@ -32,14 +38,13 @@ class UnsafeTensorError(ValueError):
 
 def check_tensors(mod: tvm.IRModule) -> None:
     """See above, for every value of the module's Relax functions."""
-    seen: dict[int, Any] = {}  # a type is met wherever its value is used; kept, so that no other has its handle
+    seen: dict[
+        int, tuple[Any, int]
+    ] = {}  # a type is met wherever its value is used; kept, so that no other has its handle
     for name, function in mod.functions_items():
         if isinstance(function, relax.Function):
             for var in nodes_of(function, tvm.ir.Var):
-                handle = var.ty.__chandle__()
-                if handle not in seen:
-                    seen[handle] = var.ty
-                    check_type(var.ty, f"{var.name} of {name.name_hint}")
+                _check_type(var.ty, f"{var.name} of {name.name_hint}", seen)
             for call in nodes_of(function, tvm.ir.Call):
                 _check_windows(call, str(name.name_hint))
 
@@ -49,20 +54,35 @@ def check_tuples(mod: tvm.IRModule) -> None:
 
     TVM's checks go through types as trees, so that nothing may follow those of more parts than a tuple has.
     """
-    parts: dict[int, int] = {}
+    counts: dict[int, tuple[int, int]] = {}
     kept = []
+    in_all = 0
 
-    def count(ty: Any) -> int:
+    def count(ty: Any) -> tuple[int, int]:
+        """Its parts, and how deep they are in it."""
         handle = ty.__chandle__()
-        if handle not in parts:
+        if handle not in counts:
             kept.append(ty)
-            parts[handle] = sum(map(count, ty.fields)) if isinstance(ty, tvm.ir.TupleType) else 1
-        return parts[handle]
+            counts[handle] = 1, 0
+            if isinstance(ty, tvm.ir.TupleType):
+                inside = list(map(count, ty.fields))
+                counts[handle] = sum(n for n, _ in inside), 1 + max((deep for _, deep in inside), default=0)
+        return counts[handle]
 
     def see(expr: Any) -> None:
-        if isinstance(expr.ty, tvm.ir.TupleType) and count(expr.ty) > MOST_PARTS:
-            what = expr.name if isinstance(expr, tvm.ir.Var) else "a value"
-            raise UnsafeTensorError(f"{what} has {parts[expr.ty.__chandle__()]} parts, more than {MOST_PARTS}")
+        nonlocal in_all
+        if not isinstance(expr.ty, tvm.ir.TupleType):
+            return
+        is_new = expr.ty.__chandle__() not in counts
+        what = expr.name if isinstance(expr, tvm.ir.Var) else "a value"
+        parts, depth = count(expr.ty)
+        in_all += parts * is_new
+        if parts > MOST_PARTS:
+            raise UnsafeTensorError(f"{what} has {parts} parts, more than {MOST_PARTS}")
+        if in_all > MOST_IN_ALL:
+            raise UnsafeTensorError(f"the values up to {what} have more than {MOST_IN_ALL} parts in all")
+        if depth > MOST_DEPTH:
+            raise UnsafeTensorError(f"{what} has tuples in one another, more than {MOST_DEPTH} deep")
 
     for function in mod.functions.values():
         if isinstance(function, relax.Function):
@@ -78,16 +98,25 @@ def _check_windows(call: Any, function: str) -> None:
             raise UnsafeTensorError(f"{call.op.name} of {function} has {word} of {numbers}, which are no sizes")
 
 
-def check_type(ty: Any, what: str) -> None:
-    """See above, for the type of ``what``; sizes that are not known are taken for one."""
+def _check_type(ty: Any, what: str, seen: dict[int, tuple[Any, int]]) -> int:
+    """How deep tuples are in one another in the type of ``what``; what is ``seen`` was judged. See above.
+
+    Sizes that are not known are taken for one.
+    """
+    handle, depth = ty.__chandle__(), 0
+    if handle in seen:
+        return seen[handle][1]
     if isinstance(ty, tvm.ir.TupleType):
         if len(ty.fields) > MOST_PARTS:
             raise UnsafeTensorError(f"{what} has {len(ty.fields)} parts, more than {MOST_PARTS}")
-        for field in ty.fields:
-            check_type(field, what)
+        depth = 1 + max((_check_type(field, what, seen) for field in ty.fields), default=0)
+        if depth > MOST_DEPTH:
+            raise UnsafeTensorError(f"{what} has tuples in one another, more than {MOST_DEPTH} deep")
     elif isinstance(ty, relax.TensorType) and isinstance(ty.shape, relax.ShapeExpr):
         extents = [int(extent) for extent in ty.shape.values if isinstance(extent, tvm.tirx.IntImm)]
         check_extents(extents, len(ty.shape.values), str(ty.dtype or "bool"), what)
+    seen[handle] = ty, depth
+    return depth
 
 
 def check_extents(extents: list[int], axes: int, dtype: str, what: str) -> None:

@@ -60,8 +60,6 @@ def _scalar(b: relax.BlockBuilder, value: Any, dtype: Any = None, **_: Any) -> A
     if isinstance(value, ir.Expr):
         return b.emit(relax.op.astype(of_size(b, value), name))
     return number_of_type(value, name)
-        b.emit(relax.op.astype(of_size(b, value), name)) if isinstance(value, ir.Expr) else number_of_type(value, name)
-    )
 
 
 def _of_floats(op: Callable[..., Any]) -> Maker:
