@@ -1,6 +1,7 @@
 """Seconds to compile networks, by stage: ``python -m bench.planning.compile [--model NAME ...]``.
 
-Each time in a process of its own: with an empty cache, by stage and in one go; then again with what that left on disk.
+Each time in a process of its own: with an empty cache, by stage and in one go; then again with what that left on disk;
+and planning alone, imported before.
 Python's bytecode is kept between them, as an installed package has it, whatever the environment says.
 Needs the dependency group ``bench``.
 """
@@ -64,7 +65,16 @@ def in_one_go(mod: Any) -> dict[str, float]:
     return {"compile": time.perf_counter() - start}
 
 
-HOW = {"by_stage": by_stage, "in_one_go": in_one_go}
+def planned(mod: Any) -> dict[str, float]:
+    """The seconds of the first plan of a process, imported before."""
+    from eqsat_layout import plan
+
+    start = time.perf_counter()
+    plan(mod)
+    return {"plan alone": time.perf_counter() - start}
+
+
+HOW = {"by_stage": by_stage, "in_one_go": in_one_go, "planned": planned}
 
 
 def _module(model: str) -> Any:
@@ -91,7 +101,7 @@ def main() -> None:
         print(json.dumps(HOW[how](_module(model))))
         return
     table = Table(title=f"seconds to compile, {len(os.sched_getaffinity(0))} cores")
-    for name in ("network", *STAGES, "in one go", "again"):
+    for name in ("network", *STAGES, "in one go", "again", "plan alone"):
         table.add_column(name, justify="left" if name == "network" else "right")
     console = Console(width=140)
     with tempfile.TemporaryDirectory() as bytecode:
@@ -99,7 +109,8 @@ def main() -> None:
             with console.status(model), tempfile.TemporaryDirectory() as stages, tempfile.TemporaryDirectory() as whole:
                 cold = _measured(model, "by_stage", stages, bytecode)
                 once, again = (_measured(model, "in_one_go", whole, bytecode)["compile"] for _ in range(2))
-            seconds = [*(cold.get(stage, 0.0) for stage in STAGES), once, again]
+                alone = _measured(model, "planned", stages, bytecode)["plan alone"]
+            seconds = [*(cold.get(stage, 0.0) for stage in STAGES), once, again, alone]
             table.add_row(model, *(f"{value:.2f}" for value in seconds))
     console.print(table)
 
