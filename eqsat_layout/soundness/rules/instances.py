@@ -158,10 +158,11 @@ class Instances:
         return "" if self._found.get(key) else self._unusable.get(key, "")
 
     def _unlike(self, key: str, drawn: Iterable[Instance]) -> Iterator[Instance]:
-        """The instances, those first whose attributes have values that were seen least; of every two one for its types
-        as well."""
+        """The instances, those first whose attributes have values that were seen least; of every three one for its
+        types as well, and one for the axes of its operands of which few are of one element: along these a window, or
+        how far its elements are apart, makes no difference."""
         waiting = [(instance, _attributes(key, instance), _types(key, instance)) for instance in drawn]
-        for types_too in itertools.cycle((False, True)):
+        for way in itertools.cycle(("attributes", "types", "thick")):
             if not waiting:
                 break
             best = min(
@@ -170,7 +171,8 @@ class Instances:
                     _alike(one[0]),
                     _is_tiny(one[0]),
                     self._doubts(one[0]),
-                    self._times((*one[1], *(one[2] if types_too else ()))),
+                    _unit_axes(one[0]) if way == "thick" else 0,
+                    self._times((*one[1], *(one[2] if way == "types" else ()))),
                 ),
             )
             waiting = [one for one in waiting if one is not best]
@@ -230,6 +232,12 @@ def _is_tiny(instance: Instance) -> bool:
     """Whether no operand of its calls has two elements: layouts, axes, orders and windows are all the same then."""
     calls = [part for part in instance.values() if isinstance(part, OpCall)]
     return bool(calls) and all(extent in (0, 1) for call in calls for ty in call.operands for extent in ty.shape)
+
+
+def _unit_axes(instance: Instance) -> int:
+    """How many axes of the operands of its calls are of one element."""
+    calls = [part for part in instance.values() if isinstance(part, OpCall)]
+    return sum(extent == 1 for call in calls for ty in call.operands for extent in ty.shape)
 
 
 def _unusable_calls(instance: Instance) -> Iterator[tuple[OpCall, str]]:
