@@ -14,6 +14,7 @@ from eqsat_layout.errors import CandidateError, did_you_mean
 from eqsat_layout.graph.graph import Graph, Program, Signature
 from eqsat_layout.graph.op_names import RELAX, relax_ops
 from eqsat_layout.implementations.algorithms import Algorithm, algorithms_for, convolution_of
+from eqsat_layout.implementations.incoming import Incoming
 from eqsat_layout.implementations.layouts import Candidate, is_plain_contraction
 from eqsat_layout.implementations.offers import Alternative, Implementer, Offers
 from eqsat_layout.implementations.user_candidates import UserCandidates, candidates_of_user
@@ -45,13 +46,14 @@ def make_offers(
     slower: dict[str, Mapping[str, str]] = {}
     unused = dict.fromkeys(user or ())
     algorithms = _all_of(Algorithm, target.algorithms(), f"{type(target).__name__}.algorithms")
-    laid_out = _laid_out(program)
     asked = {key: s for key, s in program.signatures.items() if only is None or key in only}
-    for key, signature in asked.items():
-        if not signature.flows or key in silent:
-            continue
-        own = _layouts_by(target, signature)
-        graphs, worth = _by_algorithms(signature, own, algorithms, prices, comes_laid_out=key in laid_out)
+    flowing = {key: s for key, s in asked.items() if s.flows and key not in silent}
+    offered = {key: _layouts_by(target, s) for key, s in flowing.items()}
+    analysed = {key: s for key, s in program.signatures.items() if key not in silent}
+    incoming = None if prices is None else Incoming(program.graphs, analysed, offered, prices)
+    for key, signature in flowing.items():
+        own = list(offered[key])
+        graphs, worth = _by_algorithms(signature, own, algorithms, incoming)
         wanted += graphs
         if worth.dropped:
             slower[key] = worth.dropped
@@ -96,9 +98,7 @@ def _by_algorithms(
     signature: Signature,
     candidates: Sequence[Candidate],
     algorithms: Sequence[Algorithm],
-    prices: Roofline | None,
-    *,
-    comes_laid_out: bool,
+    incoming: Incoming | None,
 ) -> tuple[list[WantedGraph], Worth]:
     """The graphs that compute the same as an op, of those algorithms that are worth it."""
     is_known = signature.computation is not None and not signature.symbols and algorithms
@@ -106,28 +106,13 @@ def _by_algorithms(
     if conv is None:
         return [], Worth((), {})
     worth = Worth(algorithms_for(conv, algorithms), {})
-    if prices is not None and worth.kept:
-        worth = worth_of(signature, conv, candidates, worth.kept, prices, comes_laid_out=comes_laid_out)
+    if incoming is not None and worth.kept:
+        worth = worth_of(signature, conv, candidates, worth.kept, incoming)
     built = ((algorithm, algorithm.of(conv)) for algorithm in worth.kept)
     key = signature.key
     return [
         WantedGraph(key, a.name, module, a.approx, growth=a.growth) for a, module in built if module is not None
     ], worth
-
-
-def _laid_out(program: Program) -> set[str]:
-    """The keys of ops some of whose data, constants apart, come in a layout that nothing of their region chooses."""
-    found: set[str] = set()
-    for graph in program.graphs:
-        chosen: list[bool] = []
-        for node in graph.nodes:
-            signature = program.signatures.get(node.signature)
-            follows = node.kind == "get" or (signature is not None and bool(signature.parts))
-            own = signature is not None and signature.flows
-            chosen.append(node.kind == "const" or own or (follows and all(chosen[i] for i in node.inputs)))
-            if node.signature and not all(chosen[i] for i in node.inputs):
-                found.add(node.signature)
-    return found
 
 
 def _layouts_of(keys: Iterable[str], program: Program, target: Implementer) -> dict[str, tuple[Candidate, ...]]:

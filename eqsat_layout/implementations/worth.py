@@ -14,6 +14,7 @@ from eqsat_layout.cost.model import Roofline
 from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.implementations.algorithms import Algorithm, Convolution
 from eqsat_layout.implementations.algorithms.work import Work, own_flops
+from eqsat_layout.implementations.incoming import Incoming
 from eqsat_layout.implementations.layouts import Candidate
 from eqsat_layout.maps import Format, Formats, element_bits
 
@@ -38,23 +39,28 @@ def worth_of(
     conv: Convolution,
     candidates: Iterable[Candidate],
     algorithms: Sequence[Algorithm],
-    prices: Roofline,
-    *,
-    comes_laid_out: bool,
+    incoming: Incoming,
 ) -> Worth:
     """Dropped is what takes longer, even if its kernels run at full speed, than the op itself does in the best of its
     layouts, and than another algorithm does that runs well below full speed. One whose work is not known is kept. A
     plan without what is dropped costs more by a copy of the op's data at most, where that lies in another layout. What
-    moves less of the data is kept where it may: where nothing here chooses the layout (``comes_laid_out``), and where
-    the op is not as fast as it can be in whole blocks, as which all around it can lie then."""
+    moves less of the data is dropped only where they can come at no cost (``incoming``) in whole blocks in which the op
+    is as fast as it can be."""
+    prices = incoming.prices
     if element_bits(conv.dtype) != _PRICED:
         return Worth(algorithms, {})
     priced = [(prices.run(signature, *formats), formats) for formats in _layouts(signature, candidates)]
     own = min(seconds for seconds, _ in priced)
     best = [(operands[conv.data_operand], *results) for seconds, (operands, results) in priced if seconds == own]
-    may_lie_elsewhere = comes_laid_out or not any(map(_are_whole_blocks, best))
     rate = max(prices.flops, own_flops(conv) / own)
-    judged = [a for a in algorithms if not (a.moves_less and may_lie_elsewhere)]
+    moving = [a for a in algorithms if a.moves_less]
+    is_moved = bool(moving) and not any(
+        _are_whole_blocks(formats)
+        and formats[0] is not None
+        and incoming.is_free(signature.key, conv.data_operand, formats[0])
+        for formats in best
+    )
+    judged = [a for a in algorithms if not (a.moves_less and is_moved)]
     least = {a.name: _least(a.work(conv), rate, prices) for a in judged if a.work is not None}
     quickest = min(least, key=lambda name: least[name], default="")
     dropped: dict[str, str] = {}

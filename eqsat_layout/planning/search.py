@@ -6,7 +6,7 @@ In: a module, a checked target and options. Out: a :class:`Search`, what every r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +18,7 @@ from eqsat_layout.cost.assumed import AssumedSizes
 from eqsat_layout.cost.checked import checked_cost_model
 from eqsat_layout.cost.copies import COPY, FewestCopies
 from eqsat_layout.cost.database import Snapshot
+from eqsat_layout.cost.fusion import Fusion
 from eqsat_layout.cost.model import CostModel, Roofline
 from eqsat_layout.egraph.flows import Spokesman, flow_callbacks, user_flows
 from eqsat_layout.egraph.limits import Limits
@@ -145,19 +146,26 @@ def extract(saturated: Saturated, search: Search) -> Region:
     graph, signatures, clock = saturated.graph, search.program.signatures, search.clock
     with clock.stage("read"):
         tensors = Tensors(saturated, signatures)
-        fusion = search.target.fusion(graph, signatures, tensors.of_node)
+        fusion = _fusion(search, graph, tensors.of_node)
         selection = Selection(tensors, signatures, search.costs, fusion)
     with clock.stage("extract"):
         solution = solved(selection, selection.problem, search.time_limit)
     with clock.stage("decode"):
         decoder = Decoder(selection, solution)
         steps = decoder.run()
-        written = search.target.fusion(graph, signatures, range(len(graph.nodes)))
+        written = _fusion(search, graph, range(len(graph.nodes)))
         input_cost, rewrites = baseline(graph, signatures, search.costs, written)
         input_cost += selection.input_constant_cost
         own = [signatures[n.signature] for n in graph.nodes if n.kind == "op"]
         annotated = any(one.is_moved or one.is_placing for one in own)
     return Region(graph, saturated, selection, solution, decoder, steps, input_cost, rewrites, written, annotated)
+
+
+def _fusion(search: Search, graph: Graph, tensors: Sequence[Hashable]) -> Fusion:
+    found: Any = search.target.fusion(graph, search.program.signatures, tensors)
+    if not isinstance(found, Fusion):
+        raise TargetError(f"target {search.target.kind!r}: fusion must give a Fusion, got {found!r}")
+    return found
 
 
 def check_module(mod: Any) -> None:

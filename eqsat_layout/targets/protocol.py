@@ -21,6 +21,7 @@ from eqsat_layout.cost.fusion import Fusion, fusion_of
 from eqsat_layout.cost.measured import MeasuredCosts
 from eqsat_layout.cost.model import CALIBRATED, CostModel, Roofline
 from eqsat_layout.cost.traffic import TrafficCosts
+from eqsat_layout.errors import CostError, TargetError
 from eqsat_layout.graph.graph import Graph, Signature, TensorType
 from eqsat_layout.graph.vdevices import with_vdevices
 from eqsat_layout.implementations.algorithms import Algorithm
@@ -199,11 +200,18 @@ class Target:
 
     def modelled(self, known: Snapshot) -> CostModel:
         """What kernels are taken to cost before any is measured."""
-        return with_constants(self.roofline(), self.constants(known))
+        return with_constants(self._figures, self.constants(known))
 
     def traffic(self, time: CostModel) -> CostModel:
         """Costs by the bytes that are moved; ``time`` decides among plans that move the same."""
-        return TrafficCosts(time, self.roofline().bandwidth)
+        return TrafficCosts(time, self._figures.bandwidth)
+
+    @property
+    def _figures(self) -> Roofline:
+        figures: Any = self.roofline()
+        if not isinstance(figures, Roofline):
+            raise CostError(f"target {self.kind!r}: roofline must give a Roofline, got {figures!r}")
+        return figures
 
     def constants(self, known: Snapshot) -> Mapping[str, float]:
         """The constants of the roofline that were calibrated on the machine."""
@@ -247,7 +255,10 @@ class Target:
 
     def build(self, mod: tvm.IRModule, notes: Notes) -> Any:
         """A module of kernels as TVM's executable; kernels that are not scheduled are scheduled first."""
-        return tvm.compile(self.schedule(mod, notes), target=self.tvm)
+        scheduled: Any = self.schedule(mod, notes)
+        if not isinstance(scheduled, tvm.IRModule):
+            raise TargetError(f"target {self.kind!r}: schedule must give a tvm.IRModule, got {scheduled!r}")
+        return tvm.compile(scheduled, target=self.tvm)
 
     def why_not_called(self, mod: tvm.IRModule) -> str | None:
         """Why functions of ``mod`` can't be called as its types say in what :meth:`build` makes, in words; ``None`` if

@@ -177,7 +177,7 @@ class _FlowSearch:
         """The flows in flat memory."""
         if not self._is_open():
             return ()
-        if not self.fmt.is_padded and _is_in_step(self.computation):
+        if not self.fmt.is_padded and is_in_step(self.computation):
             other, buffers = Format.make(self.fmt.index_map), range(len(self.computation.buffers))
             return (_flow(self.computation, {n: self.fmt if n == self.seed else other for n in buffers}),)
         has_pairs = any(b.is_contraction and b.pairs for b in self.computation.blocks)
@@ -217,7 +217,7 @@ class _FlowSearch:
         return spread.has_choice
 
 
-def _is_in_step(computation: Computation) -> bool:
+def is_in_step(computation: Computation) -> bool:
     """All buffers are of one shape, and accessed at the same place: any map of one is that of all."""
     found: bool | None = computation.derived.get("in step")
     if found is None:

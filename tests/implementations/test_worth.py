@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,12 +14,14 @@ from programs import AVX2, constant, program
 from tvm.relax import op
 
 import eqsat_layout
+from eqsat_layout.cost.database import Database
 from eqsat_layout.graph.importer import import_module
 from eqsat_layout.implementations.algorithms import ALGORITHMS
 from eqsat_layout.planning import search
 from eqsat_layout.planning.plan_space import PlanSpace
 from eqsat_layout.targets.registry import target
 
+ICE_LAKE = {"kind": "llvm", "mcpu": "icelake-server"}
 PRICED = {a.name: a for a in ALGORITHMS if a.work is not None}
 
 
@@ -88,15 +91,57 @@ def test_it_is_told_why_one_was_left_out() -> None:
 
 
 @pytest.mark.parametrize("is_made", [True, False])
-def test_what_moves_less_of_the_data_is_left_out_where_an_op_gives_them(is_made: bool) -> None:
+def test_what_moves_less_of_the_data_is_left_out_where_they_are_made_in_blocks(is_made: bool) -> None:
     """Not where they come from outside, in one layout: then a quarter of them is moved, in place of all."""
 
     def body(builder: Any, x: Any) -> Any:
-        data = builder.emit(op.nn.relu(x)) if is_made else x
+        data = builder.emit(op.nn.conv2d(x, constant(64, 64, 1, 1))) if is_made else x
         return builder.emit(op.nn.conv2d(data, constant(96, 64, 1, 1), strides=2))
 
     refused = eqsat_layout.plan(program(body, (1, 64, 28, 28)), AVX2).why_not("conv2d")
-    assert ("subsampled" in {r.layout for r in refused if r.index_map is None}) == is_made
+    assert any(r.layout == "subsampled" and "us or more" in r.reason for r in refused) == is_made
+
+
+def test_data_of_a_long_chain_are_followed_to_its_beginning() -> None:
+    """It was asked op by op, each within the one before: 200 of them were too deep for Python."""
+
+    def body(builder: Any, x: Any) -> Any:
+        data = builder.emit(op.nn.conv2d(x, constant(64, 64, 1, 1)))
+        for _ in range(400):
+            data = builder.emit(op.add(data, constant(1, 64, 28, 28)))
+        return builder.emit(op.nn.conv2d(data, constant(96, 64, 1, 1), strides=2))
+
+    mod = program(body, (1, 64, 28, 28))
+    offers = search.search_of(mod, target(AVX2), {}, Database().read()).offers
+    assert any("subsampled" in slower for slower in offers.slower.values())
+
+
+@pytest.mark.parametrize(
+    "name", ["average pool", "norm of rows", "also a result", "a depthwise convolution", "a relu", "a convolution"]
+)
+def test_a_plan_costs_what_it_would_wherever_the_data_come_from(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What makes them may be slower in blocks, or others may want them in rows: then less of them is moved."""
+    makers: dict[str, Callable[[Any, Any], Any]] = {
+        "average pool": lambda _, x: op.nn.avg_pool2d(x, (3, 3), (1, 1), (1, 1)),
+        "norm of rows": lambda _, x: op.nn.softmax(x, axis=-1),
+        "also a result": lambda _, x: op.nn.relu(x),
+        "a depthwise convolution": lambda _, x: op.nn.conv2d(x, constant(64, 1, 3, 3), padding=1, groups=64),
+        "a relu": lambda builder, x: op.nn.relu(builder.emit(op.nn.softmax(x, axis=-1))),
+        "a convolution": lambda builder, x: op.nn.relu(builder.emit(op.nn.conv2d(x, constant(64, 64, 1, 1)))),
+    }
+
+    def body(builder: Any, x: Any) -> Any:
+        data = builder.emit(makers[name](builder, x))
+        made = builder.emit(op.nn.conv2d(data, constant(128, 64, 1, 1), strides=2))
+        if name != "also a result":
+            return made
+        return builder.emit(op.concat([builder.emit(op.reshape(one, (1, -1))) for one in (data, made)], axis=1))
+
+    mod = program(body, (1, 64, 56, 56))
+    plan = eqsat_layout.plan(mod, ICE_LAKE)
+    every = search.make_offers
+    monkeypatch.setattr(search, "make_offers", lambda *args, prices, **more: every(*args, **more))
+    assert plan.cost <= eqsat_layout.plan(mod, ICE_LAKE).cost
 
 
 def test_what_measuring_may_tell_otherwise_is_offered_to_it() -> None:

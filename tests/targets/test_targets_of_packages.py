@@ -100,6 +100,8 @@ def test_memories_that_are_none_are_told(own: Callable[..., Target], memories: A
         ({"candidates": lambda *_: None}, CandidateError, "Own.candidates for relax.nn.conv2d .* got None"),
         ({"candidates": lambda *_: ["NCHW4c"]}, CandidateError, "must be of type Candidate, got 'NCHW4c'"),
         ({"algorithms": lambda *_: ["im2col"]}, CandidateError, "Own.algorithms must be of type Algorithm"),
+        ({"roofline": lambda *_: None}, CostError, "target 'planned': roofline must give a Roofline, got None"),
+        ({"fusion": lambda *_: None}, TargetError, "target 'planned': fusion must give a Fusion, got None"),
         ({"costs": lambda *_: None}, CostError, "costs of target 'planned' must have the methods run and convert"),
     ],
 )
@@ -113,6 +115,12 @@ def test_answers_of_the_wrong_kind_are_told(
 def test_join_gives_a_module(own: Callable[..., Target]) -> None:
     with pytest.raises(TargetError, match=r"join must give a tvm\.IRModule, got None"):
         lower(convolution(), own(join=lambda *_: None))
+
+
+def test_schedule_gives_a_module(own: Callable[..., Target]) -> None:
+    """It was said that TVM can't build the module."""
+    with pytest.raises(TargetError, match=r"^target 'planned': schedule must give a tvm\.IRModule, got None"):
+        lower(convolution(), own(schedule=lambda *_: None))
 
 
 def test_a_fault_of_a_build_is_not_said_to_be_tvms(own: Callable[..., Target]) -> None:

@@ -16,7 +16,7 @@ from tvm.script import relax as R
 from tvm.script import tirx as T
 
 import eqsat_layout
-from eqsat_layout.validation.results import flat
+from eqsat_layout.validation.inputs import arrays_in
 
 RANDOM = np.random.default_rng(0)
 SCORES = RANDOM.integers(-4, 5, (3, 5, 4)).astype("float32")
@@ -30,7 +30,7 @@ def compiled(mod: Any) -> Any:
 
 def assert_as_stock(mod: Any, *inputs: Any) -> None:
     """Bit for bit; inputs are such that nothing is rounded."""
-    got = flat(compiled(mod)(*map(tvm.runtime.tensor, inputs)))
+    got = arrays_in(compiled(mod)(*map(tvm.runtime.tensor, inputs)))
     for a, b in zip(stock_results(mod, *inputs), got, strict=True):
         np.testing.assert_array_equal(a, b, strict=True)
 
