@@ -14,6 +14,7 @@ from tvm import relax, tirx
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.readers.layers.dtypes import as_dtype
 from eqsat_layout.readers.layers.extremes import first_of_none
+from eqsat_layout.readers.torch.numbers import of_size
 
 _Row = Sequence[Any]
 """Tensors of one shape that belong together: values, or values and places."""
@@ -116,8 +117,11 @@ def _median(*, skips: bool) -> Callable[..., Any]:
 
 
 def _middle(b: relax.BlockBuilder, order: Any, dim: int) -> Any:
-    at = tirx.floordiv(order.ty.shape.values[dim] - 1, 2)
-    return b.emit(relax.op.strided_slice(order, [dim], [at], [at + 1], assume_inbound=True))
+    """Gathered: a slice of what a sort gives would be sorted by a slower kernel."""
+    extents = list(order.ty.shape.values)
+    at, extents[dim] = tirx.floordiv(extents[dim] - 1, 2), 1
+    number = relax.const(int(at), "int64") if isinstance(at, tirx.IntImm) else of_size(b, at)
+    return b.emit(relax.op.gather_elements(order, b.emit(relax.op.broadcast_to(number, extents)), dim))
 
 
 def _middle_of_numbers(b: relax.BlockBuilder, order: Any, strange: Any, dim: int) -> Any:
