@@ -62,6 +62,12 @@ def _scalar(b: relax.BlockBuilder, value: Any, dtype: Any = None, **_: Any) -> A
     return number_of_type(value, name)
 
 
+def _filled_like(b: relax.BlockBuilder, x: Any, value: Any, dtype: Any = None, **_: Any) -> Any:
+    """``full_like``; TVM's converter takes no whole number that the type does not hold."""
+    name = str(x.ty.dtype) if dtype is None else dtype_name(dtype)
+    return b.emit(relax.op.full_like(x, _scalar(b, value, name), name))
+
+
 def _of_floats(op: Callable[..., Any]) -> Maker:
     """Arithmetic on sizes that gives no whole number."""
     return lambda b, one, other: b.emit(op(_size_as_float(b, one), _size_as_float(b, other)))
@@ -187,6 +193,7 @@ MAKERS: Final[dict[str, Maker]] = {
     "sym_float": _size_as_float,
     "sym_numel.default": lambda b, x: math.prod(x.ty.shape.values, start=tirx.IntImm("int64", 1)),
     "scalar_tensor.default": _scalar,
+    "full_like.default": _filled_like,
     "truediv": _of_floats(relax.op.divide),
     "pow": _of_floats(relax.op.power),
     "scatter.src": scatter("update"),

@@ -14,6 +14,7 @@ from tvm import relax, tirx
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.readers.layers.dtypes import as_dtype
 from eqsat_layout.readers.layers.extremes import first_of_none
+from eqsat_layout.readers.torch.numbers import of_size
 
 _Row = Sequence[Any]
 """Tensors of one shape that belong together: values, or values and places."""
@@ -98,14 +99,10 @@ def _median(*, skips: bool) -> Callable[..., Any]:
         if not len(data.ty.shape):
             return relax.Tuple([data, relax.const(0, "int64")])
         is_float = dtype.startswith(("float", "bfloat"))
-        strange = b.emit(op.isnan(data)) if is_float else b.emit(op.zeros(data.ty.shape, "bool"))
+        strange = b.emit(op.isnan(data)) if is_float else None
         ordered = b.emit(op.where(strange, relax.const(float("inf"), dtype), data)) if is_float else data
-        kept = b.emit(op.logical_not(strange)) if skips else b.emit(op.ones(data.ty.shape, "bool"))
         order = b.emit(op.argsort(ordered, dim, False, "int64"))
-        count = b.emit(op.sum(as_dtype(b, kept, "int64"), [dim], keepdims=True))
-        middle = b.emit(op.floor_divide(b.emit(op.subtract(count, relax.const(1, "int64"))), relax.const(2, "int64")))
-        middle = b.emit(op.maximum(middle, relax.const(0, "int64")))
-        place = b.emit(op.gather_elements(order, middle, dim))
+        place = _middle_of_numbers(b, order, strange, dim) if skips and is_float else _middle(b, order, dim)
         if is_float:  # a NaN among infinities, where order does not tell one from the other
             sought = b.emit(op.equal(data, relax.const(float("inf"), dtype))) if skips else strange
             sought = as_dtype(b, sought, "int64")
@@ -119,8 +116,31 @@ def _median(*, skips: bool) -> Callable[..., Any]:
     return make
 
 
+def _middle(b: relax.BlockBuilder, order: Any, dim: int) -> Any:
+    """Gathered: a slice of what a sort gives would be sorted by a slower kernel."""
+    extents = list(order.ty.shape.values)
+    at, extents[dim] = tirx.floordiv(extents[dim] - 1, 2), 1
+    number = relax.const(int(at), "int64") if isinstance(at, tirx.IntImm) else of_size(b, at)
+    return b.emit(relax.op.gather_elements(order, b.emit(relax.op.broadcast_to(number, extents)), dim))
+
+
+def _middle_of_numbers(b: relax.BlockBuilder, order: Any, strange: Any, dim: int) -> Any:
+    """Of those that are not ``strange``, which come last; of the first where all are."""
+    op, one = relax.op, relax.const(1, "int64")
+    count = b.emit(op.sum(as_dtype(b, b.emit(op.logical_not(strange)), "int64"), [dim], keepdims=True))
+    middle = b.emit(op.floor_divide(b.emit(op.subtract(count, one)), relax.const(2, "int64")))
+    return b.emit(op.gather_elements(order, b.emit(op.maximum(middle, relax.const(0, "int64"))), dim))
+
+
 def _median_of_all(*, skips: bool) -> Callable[..., Any]:
+    """Of nothing NaN, as in torch."""
+
     def make(b: relax.BlockBuilder, data: Any) -> Any:
+        dtype = str(data.ty.dtype)
+        if 0 in [int(e) for e in data.ty.shape.values if isinstance(e, tirx.IntImm)]:
+            if not dtype.startswith(("float", "bfloat")):
+                raise EqsatError(f"the median of no numbers ({dtype}) is not done")
+            return relax.const(float("nan"), dtype)
         return _median(skips=skips)(b, b.emit(relax.op.reshape(data, [-1])), 0).fields[0]
 
     return make

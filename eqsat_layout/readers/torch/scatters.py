@@ -12,7 +12,7 @@ import numpy as np
 from tvm import relax, tirx
 
 from eqsat_layout.errors import EqsatError
-from eqsat_layout.readers.layers.dtypes import as_dtype
+from eqsat_layout.readers.layers.dtypes import as_dtype, number_of_type
 from eqsat_layout.readers.layers.scattering import scattered
 from eqsat_layout.readers.torch.types import Maker
 
@@ -20,8 +20,9 @@ from eqsat_layout.readers.torch.types import Maker
 def scatter(reduction: str) -> Maker:
     def make(b: relax.BlockBuilder, data: Any, dim: int, index: Any, source: Any) -> Any:
         if isinstance(source, bool | int | float):
-            source = relax.op.full(index.ty.shape, relax.const(source, str(data.ty.dtype)), str(data.ty.dtype))
-            return scattered(b, data, index, b.emit(source), dim, reduction)
+            dtype = str(data.ty.dtype)
+            source = b.emit(relax.op.full(index.ty.shape, number_of_type(source, dtype), dtype))
+            return scattered(b, data, index, source, dim, reduction)
         return scattered(b, data, index, _cut(b, source, index), dim, reduction)
 
     return make

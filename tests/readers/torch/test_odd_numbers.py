@@ -40,6 +40,10 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         lambda x: (*x.median(1), x.median(), *x.nanmedian(1), x.nanmedian(), x[0, 0].median()),
         (ODD,),
     ),
+    "medians of none, and of whole numbers": (
+        lambda x, y: (x.median(), x.nanmedian(), y.median(), y.median(1)[0], y.median(0, keepdim=True)[0]),
+        (torch.zeros(2, 0), torch.tensor([[3, 1, 2, 4], [9, -8, 7, 6]], dtype=torch.int8)),
+    ),
     "exponential units of NaN": (
         lambda x: (torch.nn.functional.elu(x, 2.0), torch.selu(x), torch.celu(x, 0.5)),
         (ODD,),
@@ -53,6 +57,8 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         lambda x, y: (
             *(one(z) for z in (x, y) for one in (lambda a: a + 300, lambda a: a * -2, lambda a: 300 - a, torch.sign)),
             *(x == -1, x < 300, y > -200, x.masked_fill(x > 3, -1), torch.add(x, x, alpha=-2), x.sigmoid()),
+            *(torch.full_like(x, -1), torch.full_like(y, -1, dtype=torch.uint8), x.clone().fill_(-2)),
+            x.scatter(0, torch.tensor([1]), -1),
         ),
         (torch.tensor([0, 3, 255], dtype=torch.uint8), torch.tensor([-128, 3, 127], dtype=torch.int8)),
     ),
