@@ -270,6 +270,7 @@ class Tables:
         self._owned = owned
         self._functions = owned.graph.freeze().functions
         self._strings = strings
+        self._as_given: dict[str, list[Any]] = {}
 
     @property
     def names(self) -> list[str]:
@@ -278,7 +279,13 @@ class Tables:
 
     def size(self, name: str) -> int:
         """Number of rows."""
-        return len(self._functions[name].rows)
+        return len(self._given(name))
+
+    def _given(self, name: str) -> list[Any]:
+        """The rows as egglog has them: to take them over takes as long as to read them."""
+        if name not in self._as_given:
+            self._as_given[name] = self._functions[name].rows
+        return self._as_given[name]
 
     def rows(self, name: str) -> list[Row]:
         """The rows of a relation, or of a constructor with its e-class last."""
@@ -286,7 +293,7 @@ class Tables:
         decoders = [self._decoder(sort) for sort in function.input_sorts]
         constructor = not function.output_sort.startswith("@")  # a relation gives a sort of its own
         result: list[Row] = []
-        for row in function.rows:
+        for row in self._given(name):
             values = [decode(v) for decode, v in zip(decoders, row.inputs, strict=True)]
             if constructor:
                 values.append(row.output)

@@ -37,19 +37,22 @@ class Incoming:
     offered: Mapping[str, Sequence[Candidate]]
     prices: Roofline
     _best: dict[str, _Quickest] = field(default_factory=dict)
+    _free: set[_Wanted] = field(default_factory=set)
 
     def is_free(self, key: str, operand: int, fmt: Format) -> bool:
         """Wherever the op stands, that operand may be made in ``fmt`` by what makes it, and read so by all that read
         it, each as fast as in any other layout."""
         nodes = ((number, node) for number, graph in enumerate(self.graphs) for node in graph.nodes)
-        left = [_Wanted(number, node.inputs[operand], fmt) for number, node in nodes if node.signature == key]
+        left = {_Wanted(number, node.inputs[operand], fmt) for number, node in nodes if node.signature == key}
+        left -= self._free
         asked = set(left)
         while left:
             before = self._before(left.pop())
             if before is None:
                 return False
-            left += before - asked
+            left |= before - asked - self._free
             asked |= before
+        self._free |= asked
         return True
 
     def _before(self, wanted: _Wanted) -> set[_Wanted] | None:

@@ -30,6 +30,9 @@ from eqsat_layout.system.tvm_lock import one_at_a_time
 from eqsat_layout.targets.protocol import Target
 from eqsat_layout.targets.registry import target as target_of
 
+_NOTHING_PLANNED = [True]
+"""Until the first plan of a process: much of what it makes is kept for all that follow."""
+
 _REWRITES = re.compile(r"\(\s*(rule|rewrite|birewrite|union)\b")
 
 
@@ -54,7 +57,7 @@ def plan(source: Any, target: Any = None, **options: Unpack[Options]) -> Plan:
     """
     own = target_of(target, approx=options.get("approx", True))  # before a model is read, which can take long
     mod, options = as_module(source, options)
-    with collector_paused():
+    with collector_paused(all_stays=bool(_NOTHING_PLANNED) and _NOTHING_PLANNED.pop()):
         choice = choose(mod, own, options)
     found = summarise(choice)
     asked = options.get("notes")
