@@ -53,6 +53,10 @@ _BOUNDING = ("min", "max", "%")
 _BOUNDING_TEXT = ("min(", "max(", "%", "//")
 
 
+_LONGEST_USUAL = 6
+"""Elements that axes have at most, unless there is a reason."""
+
+
 class _UnknownError(Exception):
     """What nothing is known of yet."""
 
@@ -70,7 +74,7 @@ class Promise:
         """Those that its guards speak of, and those next to them."""
 
     def _beside(self, rule: Rule) -> Iterator[Any]:
-        spoken: list[Any] = [*_numbers_in(self._guards), *_bounds_in(rule.actions)]
+        spoken: list[Any] = [*_numbers_in(self._guards), *_bounds_in(rule.actions), *_places_in(rule.body)]
         for name in _made_in(rule.actions):
             function = getattr(getattr(self._builders.get(name), "__self__", None), "function", None)
             if function is not None:
@@ -209,6 +213,13 @@ def _bounds_in(exprs: Iterable[Expr]) -> Iterator[int | float]:
         elif literal_sort(expr) == "String" and any(word in expr for word in _BOUNDING_TEXT):
             for number in re.findall(r"\b\d+(?:\.\d+)?\b", expr):
                 yield float(number) if "." in number else int(number)
+
+
+def _places_in(body: Iterable[Expr]) -> Iterator[int]:
+    """Numbers within attributes that a body says, which end axes that are no longer."""
+    for fact in body:
+        said = str(fact[3]) if isinstance(fact, tuple) and fact[0] == "attr" and len(fact) == 4 else ""
+        yield from (number for number in map(int, re.findall(r"\d+", said)) if number > _LONGEST_USUAL)
 
 
 def _made_in(exprs: Iterable[Expr]) -> Iterator[str]:
