@@ -44,7 +44,8 @@ class PlanSpace:
             self._regions = [region.saturated for region in plan_regions(search)]
         self._search = search
         self.own_costs: CostModel | None = None if options.get("cost_model") is None else search.costs
-        self.notes = [*notes, *search.program.notes]
+        stopped = [note for saturated in self._regions for note in saturated.notes]
+        self.notes = list(dict.fromkeys([*notes, *search.program.notes, *stopped]))
         self.signatures, self.offers = search.program.signatures, search.offers
         self.times = self._times()
 

@@ -135,8 +135,10 @@ class SimilarCalls:
         decided = self._decided(call, body) if self._numbers and rng.random() < _DECIDED else None
         if decided is not None:
             call = drawn(call.name, call.operands, rng, exact=True, kept=decided)
-        turned = from_the_other_end(call.name, call.values) if rng.random() < _TURNED else None
-        return call if turned is None else drawn(call.name, call.operands, rng, exact=True, kept=turned)
+        turned = from_the_other_end(call.name, call.values)
+        if turned is not None and rng.random() < _TURNED:
+            call = drawn(call.name, call.operands, rng, exact=True, kept=turned)
+        return call
 
     def _like(self, usual: OpCall | None, body: BodyClaims) -> dict[str, Any]:
         """Some attributes of another op of that name, so that they differ in few."""
