@@ -319,10 +319,10 @@ class Tables:
         """E-nodes and e-classes of the constructors that give these sorts."""
         nodes = 0
         classes: set[tuple[str, Any]] = set()
-        for function in self._functions.values():
+        for name, function in self._functions.items():
             if function.output_sort in sorts:
-                nodes += len(function.rows)
-                classes.update((function.output_sort, row.output) for row in function.rows)
+                nodes += self.size(name)
+                classes.update((function.output_sort, row.output) for row in self._given(name))
         return nodes, len(classes)
 
 

@@ -53,7 +53,7 @@ def make_offers(
     incoming = None if prices is None else Incoming(program.graphs, analysed, offered, prices)
     for key, signature in flowing.items():
         own = list(offered[key])
-        graphs, worth = _by_algorithms(signature, own, algorithms, incoming)
+        graphs, worth = _by_algorithms(signature, algorithms, incoming)
         wanted += graphs
         if worth.dropped:
             slower[key] = worth.dropped
@@ -95,10 +95,7 @@ def make_offers(
 
 
 def _by_algorithms(
-    signature: Signature,
-    candidates: Sequence[Candidate],
-    algorithms: Sequence[Algorithm],
-    incoming: Incoming | None,
+    signature: Signature, algorithms: Sequence[Algorithm], incoming: Incoming | None
 ) -> tuple[list[WantedGraph], Worth]:
     """The graphs that compute the same as an op, of those algorithms that are worth it."""
     is_known = signature.computation is not None and not signature.symbols and algorithms
@@ -107,7 +104,7 @@ def _by_algorithms(
         return [], Worth((), {})
     worth = Worth(algorithms_for(conv, algorithms), {})
     if incoming is not None and worth.kept:
-        worth = worth_of(signature, conv, candidates, worth.kept, incoming)
+        worth = worth_of(signature, conv, worth.kept, incoming)
     built = ((algorithm, algorithm.of(conv)) for algorithm in worth.kept)
     key = signature.key
     return [

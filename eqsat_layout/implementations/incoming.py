@@ -36,7 +36,7 @@ class Incoming:
     signatures: Mapping[str, Signature]
     offered: Mapping[str, Sequence[Candidate]]
     prices: Roofline
-    _best: dict[str, _Quickest] = field(default_factory=dict)
+    _best: dict[str, Quickest] = field(default_factory=dict)
     _free: set[_Wanted] = field(default_factory=set)
 
     def is_free(self, key: str, operand: int, fmt: Format) -> bool:
@@ -67,7 +67,7 @@ class Incoming:
         signature = self.signatures.get(node.signature)
         if signature is None or not signature.flows or signature.is_tuple:
             return None
-        own = self._quickest(signature)
+        own = self.quickest(signature)
         made = [flow for flow in own.flows if flow.results[0] == fmt] or self._quick(
             signature, backward(_known(signature), 0, fmt, most=1)
         )
@@ -105,16 +105,17 @@ class Incoming:
         signature = self.signatures.get(node.signature)
         if signature is None or not signature.flows:
             return False
-        if any(flow.operands[operand] == fmt for flow in self._quickest(signature).flows):
+        if any(flow.operands[operand] == fmt for flow in self.quickest(signature).flows):
             return True
         return bool(self._quick(signature, forward(_known(signature), operand, fmt)))
 
     def _quick(self, signature: Signature, flows: Iterable[Flow]) -> list[Flow]:
         """Those in which the op is as fast as in the best of its layouts."""
-        least = self._quickest(signature).seconds
+        least = self.quickest(signature).seconds
         return [flow for flow in flows if self._seconds(signature, flow) <= least]
 
-    def _quickest(self, signature: Signature) -> _Quickest:
+    def quickest(self, signature: Signature) -> Quickest:
+        """Of an op that layouts flow through: as it is written, and in each of the layouts that are offered for it."""
         if signature.key not in self._best:
             nothing = [None] * len(signature.operands), [None] * len(signature.results)
             written = complete(_known(signature), *nothing)
@@ -122,7 +123,7 @@ class Incoming:
             priced = [(self._seconds(signature, flow), flow) for flow in flows]
             least = min(seconds for seconds, _ in priced)
             best = [flow for seconds, flow in priced if seconds <= least]
-            self._best[signature.key] = _Quickest(least, best, priced[0][0] - least)
+            self._best[signature.key] = Quickest(least, best, priced[0][0] - least)
         return self._best[signature.key]
 
     def _seconds(self, signature: Signature, flow: Flow) -> float:
@@ -130,7 +131,7 @@ class Incoming:
 
 
 @dataclass(frozen=True)
-class _Quickest:
+class Quickest:
     """The ``seconds`` of an op in the best of its layouts, the ``flows`` in which it takes no longer, and what it
     ``gains`` by them over how it is written."""
 
@@ -144,4 +145,4 @@ def _known(signature: Signature) -> Computation:
     return signature.computation
 
 
-__all__ = ["Incoming"]
+__all__ = ["Incoming", "Quickest"]

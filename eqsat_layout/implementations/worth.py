@@ -6,17 +6,16 @@ and why the others are not.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from eqsat_layout.cost.model import Roofline
-from eqsat_layout.graph.graph import Signature, TensorType
+from eqsat_layout.graph.graph import Signature
 from eqsat_layout.implementations.algorithms import Algorithm, Convolution
 from eqsat_layout.implementations.algorithms.work import Work, own_flops
 from eqsat_layout.implementations.incoming import Incoming
-from eqsat_layout.implementations.layouts import Candidate
-from eqsat_layout.maps import Format, Formats, element_bits
+from eqsat_layout.maps import Format, element_bits
 
 _REAL: Final = 1.3
 """How many times as long as it has to an algorithm takes at most: its products are as good as any, and its passes over
@@ -37,7 +36,6 @@ class Worth:
 def worth_of(
     signature: Signature,
     conv: Convolution,
-    candidates: Iterable[Candidate],
     algorithms: Sequence[Algorithm],
     incoming: Incoming,
 ) -> Worth:
@@ -49,45 +47,29 @@ def worth_of(
     prices = incoming.prices
     if element_bits(conv.dtype) != _PRICED:
         return Worth(algorithms, {})
-    priced = [(prices.run(signature, *formats), formats) for formats in _layouts(signature, candidates)]
-    own = min(seconds for seconds, _ in priced)
-    best = [(operands[conv.data_operand], *results) for seconds, (operands, results) in priced if seconds == own]
+    quickest = incoming.quickest(signature)
+    own = quickest.seconds
     rate = max(prices.flops, own_flops(conv) / own)
-    moving = [a for a in algorithms if a.moves_less]
-    is_moved = bool(moving) and not any(
-        _are_whole_blocks(formats)
-        and formats[0] is not None
-        and incoming.is_free(signature.key, conv.data_operand, formats[0])
-        for formats in best
+    is_moved = any(a.moves_less for a in algorithms) and not any(
+        _are_whole_blocks((flow.operands[conv.data_operand], *flow.results))
+        and incoming.is_free(signature.key, conv.data_operand, flow.operands[conv.data_operand])
+        for flow in quickest.flows
     )
     judged = [a for a in algorithms if not (a.moves_less and is_moved)]
     least = {a.name: _least(a.work(conv), rate, prices) for a in judged if a.work is not None}
-    quickest = min(least, key=lambda name: least[name], default="")
+    best = min(least, key=lambda name: least[name], default="")
     dropped: dict[str, str] = {}
     for name, seconds in least.items():
         if seconds >= own:
             dropped[name] = f"it takes {_told(seconds)} or more, and the op in the best of its layouts {_told(own)}"
-        elif seconds > _REAL * least[quickest]:
-            dropped[name] = (
-                f"it takes {_told(seconds)} or more, and {quickest} {_told(_REAL * least[quickest])} or less"
-            )
+        elif seconds > _REAL * least[best]:
+            dropped[name] = f"it takes {_told(seconds)} or more, and {best} {_told(_REAL * least[best])} or less"
     return Worth([a for a in algorithms if a.name not in dropped], dropped)
 
 
-def _layouts(signature: Signature, candidates: Iterable[Candidate]) -> Iterator[tuple[Formats, Formats]]:
-    """Of operands and results: as it is written, and in each of its layouts."""
-    yield tuple(map(_row_major, signature.operands)), tuple(map(_row_major, signature.results))
-    for candidate in candidates:
-        yield candidate.flow.operands, candidate.flow.results
-
-
-def _are_whole_blocks(formats: Formats) -> bool:
+def _are_whole_blocks(formats: Iterable[Format]) -> bool:
     """All have an axis that is cut, and none is padded."""
-    return all(f is not None and not f.is_padded and len(f.physical_shape) > len(f.shape) for f in formats)
-
-
-def _row_major(ty: TensorType | None) -> Format | None:
-    return None if ty is None else Format.row_major(ty.shape)
+    return all(not f.is_padded and len(f.physical_shape) > len(f.shape) for f in formats)
 
 
 def _least(work: Work, rate: float, prices: Roofline) -> float:

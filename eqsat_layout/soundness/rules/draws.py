@@ -107,6 +107,8 @@ class ArgumentDraw:
 
     def _value(self, parameter: Parameter, hint: Any) -> Any:
         rng = self._rng
+        if _are_steps(hint):
+            return None if rng.random() < 0.5 else self._row(_STEPS)
         if typing.get_origin(hint) in (typing.Union, types.UnionType):
             return self._one_of(parameter, [option for option in typing.get_args(hint) if option is not tvm.ir.Expr])
         if hint is type(None):
@@ -135,8 +137,6 @@ class ArgumentDraw:
         rng = self._rng
         if tvm_ffi.dtype in options:
             return rng.choice([*DTYPES, *([None] if type(None) in options else [])])
-        if list(options) == [type(None)]:  # see _are_steps
-            return None if rng.random() < 0.5 else self._row(_STEPS)
         chosen = rng.choice(options) if options else None
         if chosen is int and len(options) > 1 and type(None) not in options:
             return rng.choice(_SIZES)
@@ -188,12 +188,13 @@ class ArgumentDraw:
 def from_the_other_end(name: str, values: Mapping[str, Any]) -> dict[str, Any] | None:
     """The attributes of a call that goes the other way: positions counted from the other end, steps backwards. None of
     an op without steps. What is taken whole is reversed so, which draws of each number by itself seldom give."""
-    steps = [p.name for p in parameters(name) or () if not p.is_tensor and _are_steps(p.hint)]
-    positions = [p.name for p in parameters(name) or () if not p.is_tensor and p.hint is tvm.ir.Expr]
-    length = max((len(values[k]) for k in positions if isinstance(values.get(k), list)), default=0)
+    attributes = [p for p in parameters(name) or () if not p.is_tensor]
+    steps = [p.name for p in attributes if _are_steps(p.hint)]
+    positions = [p.name for p in attributes if p.hint is tvm.ir.Expr and isinstance(values.get(p.name), list)]
+    length = max((len(values[k]) for k in positions), default=0)
     if not steps or not length:
         return None
-    turned = {k: [-1 - n for n in values[k]] for k in positions if isinstance(values.get(k), list)}
+    turned = {k: [-1 - n for n in values[k]] for k in positions}
     return {**values, **turned, **{k: [-n for n in values.get(k) or [1] * length] for k in steps}}
 
 

@@ -181,12 +181,12 @@ class Instances:
 
     def _doubts(self, instance: Instance) -> int:
         """How many attributes have values with which TVM refused calls, and took none."""
-        values = [value for call in instance.values() if isinstance(call, OpCall) for value in _values(call)]
+        values = [value for call in _calls(instance) for value in _values(call)]
         return sum(self._refused[value] >= DOUBTED and not self._taken[value] for value in values)
 
     def _is_legal(self, instance: Instance) -> bool:
         """Whether TVM legalises its calls; what their attributes are is remembered either way."""
-        calls = [call for call in instance.values() if isinstance(call, OpCall)]
+        calls = _calls(instance)
         for call in calls:
             (self._refused if call.refusal else self._taken).update(_values(call))
         return not any(call.refusal for call in calls)
@@ -214,9 +214,13 @@ def _telling(
     return kept, others[:count]
 
 
+def _calls(instance: Instance) -> list[OpCall]:
+    return [part for part in instance.values() if isinstance(part, OpCall)]
+
+
 def _alike(instance: Instance) -> int:
     """How many of its calls have a twin."""
-    calls = [(c.name, c.operands, tuple(c.fields.items())) for c in instance.values() if isinstance(c, OpCall)]
+    calls = [(c.name, c.operands, tuple(c.fields.items())) for c in _calls(instance)]
     return len(calls) - len(set(calls))
 
 
@@ -230,20 +234,20 @@ def _is_idle(instance: Instance, *, may_be_twins: bool = False) -> bool:
 
 def _is_tiny(instance: Instance) -> bool:
     """Whether no operand of its calls has two elements: layouts, axes, orders and windows are all the same then."""
-    calls = [part for part in instance.values() if isinstance(part, OpCall)]
+    calls = _calls(instance)
     return bool(calls) and all(extent in (0, 1) for call in calls for ty in call.operands for extent in ty.shape)
 
 
 def _unit_axes(instance: Instance) -> int:
     """How many axes of the operands of its calls are of one element."""
-    calls = [part for part in instance.values() if isinstance(part, OpCall)]
+    calls = _calls(instance)
     return sum(extent == 1 for call in calls for ty in call.operands for extent in ty.shape)
 
 
 def _unusable_calls(instance: Instance) -> Iterator[tuple[OpCall, str]]:
     """Its calls that can't be run or are no ops, and why."""
-    for call in instance.values():
-        if isinstance(call, OpCall) and unusable(call):
+    for call in _calls(instance):
+        if unusable(call):
             yield call, f"{call.name} ({call.attributes}): {unusable(call)}"
 
 
@@ -289,7 +293,7 @@ def calls_in(instances: Mapping[str, Sequence[Instance]]) -> Iterator[OpCall]:
     """The calls of all instances."""
     for found in instances.values():
         for instance in found:
-            yield from (call for call in instance.values() if isinstance(call, OpCall))
+            yield from _calls(instance)
 
 
 def parts_in(instances: Mapping[str, Sequence[Instance]]) -> Iterator[Part]:
