@@ -10,7 +10,7 @@ from compare import machine
 from tvm import relax
 from tvm.relax import op
 
-from eqsat_layout.graph.signatures import legalise_calls
+from eqsat_layout.graph.legalised_calls import legalise_calls
 from eqsat_layout.implementations.algorithms import convolution_of
 from eqsat_layout.tir.signature import analyse
 

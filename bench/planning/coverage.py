@@ -28,8 +28,8 @@ from compare import assert_same_fast
 from tir.poison import PoisonRunner
 
 import eqsat_layout
+from eqsat_layout.graph.legalised_calls import legalise_calls
 from eqsat_layout.graph.rewrite_form import write_relax
-from eqsat_layout.graph.signatures import legalise_calls
 from eqsat_layout.graph.templates import Template
 from eqsat_layout.maps import UNDEF, Digit, Format, IndexMap
 from eqsat_layout.tir.flow import backward, forward, why_not

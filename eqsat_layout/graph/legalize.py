@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import Any, Final
 
 import numpy as np
@@ -20,6 +20,7 @@ from eqsat_layout.graph import images, quiet, wide_norms
 from eqsat_layout.graph.op_names import ops_in
 from eqsat_layout.graph.packed_convolution import PackedConvolution
 from eqsat_layout.graph.te_kernels import TeKernel
+from eqsat_layout.system.beside import Start
 from eqsat_layout.tir.counts_in_halves import with_wide_counts
 from eqsat_layout.tir.empty_reductions import with_empty_reductions
 from eqsat_layout.tir.intrinsics import short_name
@@ -63,23 +64,30 @@ def _mended(func: Any) -> Any:
     return with_wide_counts(with_empty_reductions(func))
 
 
-def kernel_of(call: Any) -> TeKernel | None:
+def kernel_of(call: Any, start: Start[Any] = cache) -> TeKernel | None:
     """The one kernel that a call of a Relax op is, where all sizes are known: many times as quick as :func:`legalize`.
-    None where it is not one kernel, or where it can't be legalised."""
+    None where it is not one kernel, or where it can't be legalised.
+
+    ``start`` begins to make the PrimFunc, which may be refused as well (:data:`REFUSALS`) when it is asked for.
+    """
     try:
-        made = _legalizer_of(str(call.op.name))(_KernelsOnly(), call)
+        made = _legalizer_of(str(call.op.name))(_KernelsOnly(start), call)
     except REFUSALS:  # of what a builder is asked for besides
         return None
-    return replace(made, func=_mended(made.func)) if isinstance(made, TeKernel) else None
+    return replace(made, func=lambda: _mended(made.func())) if isinstance(made, TeKernel) else None
 
 
 class _KernelsOnly:
     """What a legaliser is given in place of a ``BlockBuilder``, which registers kernels and emits calls of them. Where
     it gives it to TVM, as that of matmul does to infer a type, it is refused."""
 
+    def __init__(self, start: Start[Any]) -> None:
+        self._start = start
+
     def call_te(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> TeKernel:
         """The kernel itself."""
-        return TeKernel.of(func, *args, **{name: arg for name, arg in kwargs.items() if name != "primfunc_name_hint"})
+        kwargs.pop("primfunc_name_hint", None)
+        return TeKernel.of(func, args, kwargs, start=self._start)
 
     def normalize(self, made: TeKernel) -> TeKernel:
         """It has a type already."""

@@ -17,7 +17,7 @@ from tvm import ir, relax
 
 from eqsat_layout.errors import ILL_TYPED
 from eqsat_layout.graph.graph import Signature, TensorType
-from eqsat_layout.graph.signatures import legalise_calls
+from eqsat_layout.graph.legalised_calls import legalise_calls
 from eqsat_layout.graph.templates import Template
 from eqsat_layout.maps import GLOBAL, Format, IndexMap
 from eqsat_layout.tir.extents import expr_of

@@ -6,8 +6,8 @@ module of one-op functions; what does not become exactly one PrimFunc over the c
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import tvm_ffi
@@ -17,9 +17,9 @@ from eqsat_layout.errors import ILL_TYPED, LayoutError, MalformedModuleError
 from eqsat_layout.graph.borders import Part, parts_of
 from eqsat_layout.graph.frozen import FROZEN_ATTRIBUTE
 from eqsat_layout.graph.graph import Frozen, Lifted, Signature, TensorType
-from eqsat_layout.graph.legalize import kernel_of, legalize
+from eqsat_layout.graph.legalised_calls import Legalised, legalised_in_turn
 from eqsat_layout.graph.rotations import is_legalised_rightly
-from eqsat_layout.graph.templates import Template, leaf_exprs, settings_of, takes_tensors
+from eqsat_layout.graph.templates import settings_of, takes_tensors
 from eqsat_layout.graph.vdevices import without_device
 from eqsat_layout.maps import GLOBAL, Format, IndexMap
 from eqsat_layout.tir.access_maps import view_map
@@ -39,6 +39,7 @@ class SignatureTable:
         self._raw: dict[str, Signature] = {}
         self._where: dict[str, str] = {}
         self._hoisted: dict[str, Hoisted | None] = {}
+        self._is_well_typed = False
 
     def key_of(
         self,
@@ -142,29 +143,36 @@ class SignatureTable:
 
     def finish(self) -> dict[str, Signature]:
         """All signatures, with their PrimFuncs and analyses. :class:`MalformedModuleError` for an ill-typed op."""
-        calls = [s for s in self._raw.values() if s.key in self._where and s.template.op.name != "relax.call_tir"]
-        legalised = dict(zip((s.key for s in calls), legalise_calls([s.template for s in calls]), strict=True))
-        self._check_types(calls, legalised)
+        calls = {s.key: s.template for s in self._raw.values() if self._is_op(s)}
+        legalised = legalised_in_turn(list(calls.values()))
         done: dict[str, Signature] = {}
         for key, raw in self._raw.items():
             if raw.parts:
                 done[key] = raw
                 continue
-            func, frozen = (legalised[key].func, raw.frozen) if key in legalised else self._called(raw)
+            func, frozen = (self._op_kernel(raw, next(legalised)), raw.frozen) if key in calls else self._called(raw)
             done[key] = _analysed(raw, func, frozen, self._where.get(key, raw.name))
         return done
 
-    def _check_types(self, calls: Sequence[Signature], legalised: Mapping[str, Legalised]) -> None:
-        """Checks types once per signature; TVM's own check of every binding takes longer than the whole plan."""
-        for signature in calls:
-            inferred = legalised[signature.key].type
-            if inferred is not None and tvm_ffi.structural_equal(inferred, without_device(signature.template.ty)):
-                continue
-            try:
-                relax.analysis.well_formed(self._mod)
-            except ILL_TYPED as error:
-                raise MalformedModuleError(f"{self._where[signature.key]}: {str(error).strip()}") from error
-            return  # TVM takes it, so it is only less exact than it could be
+    def _is_op(self, raw: Signature) -> bool:
+        return raw.key in self._where and not raw.parts and raw.template.op.name != "relax.call_tir"
+
+    def _op_kernel(self, raw: Signature, legalised: Legalised) -> Any:
+        """Its PrimFunc. Checks types once per signature; TVM's own check of every binding takes longer than the whole
+        plan."""
+        if legalised.type is None or not tvm_ffi.structural_equal(legalised.type, without_device(raw.template.ty)):
+            self._check_types(raw.key)
+        return legalised.func
+
+    def _check_types(self, key: str) -> None:
+        """TVM may take the module: a type may be less exact than it could be."""
+        if self._is_well_typed:
+            return
+        try:
+            relax.analysis.well_formed(self._mod)
+        except ILL_TYPED as error:
+            raise MalformedModuleError(f"{self._where[key]}: {str(error).strip()}") from error
+        self._is_well_typed = True
 
     def _called(self, raw: Signature) -> tuple[Any, Frozen | None]:
         """The PrimFunc of a call_tir, and its frozen formats where it carries the attribute."""
@@ -176,89 +184,6 @@ class SignatureTable:
         if func.attrs is not None and func.attrs.get(FROZEN_ATTRIBUTE):
             return func, Frozen(_row_major(raw.operands), _row_major(raw.results))
         return func, None
-
-
-@dataclass(frozen=True)
-class Legalised:
-    """``func`` is the one PrimFunc that a call is, ``type`` its inferred Relax type; None where there is none."""
-
-    func: Any = None
-    type: Any = None
-
-
-def legalise_calls(calls: Sequence[Any]) -> list[Legalised]:
-    """What each Relax call is as TIR. Those that are not one kernel at once are legalised as a module of functions of
-    one op each."""
-    builder = relax.BlockBuilder()
-    typed = [_typed(builder, call) for call in calls]
-    funcs = {one: one.kernel() for one in typed if one is not None}
-    left = [one for one, func in funcs.items() if func is None]
-    for i, one in enumerate(left):
-        _add_function(builder, f"f{i}", one)
-    mod: Any = legalize(builder.finalize()) if left else None
-    funcs |= {one: _single_primfunc(mod[f"f{i}"], mod, one) for i, one in enumerate(left)}
-    return [Legalised() if one is None else Legalised(funcs[one], one.call.ty) for one in typed]
-
-
-@dataclass(frozen=True, eq=False)
-class _Typed:
-    """A call over variables of its own, with its type."""
-
-    call: Any
-    params: Sequence[Any]
-
-    def kernel(self) -> Any:
-        """The PrimFunc of a call of an op that is one kernel of one result; None where it is anything else."""
-        if not isinstance(self.call, ir.Call) or not isinstance(self.call.op, ir.Op):
-            return None
-        kernel = kernel_of(self.call) if isinstance(self.call.ty, relax.TensorType) else None
-        return None if kernel is None or not self.is_done_by(kernel.operands, kernel.ty) else kernel.func
-
-    def is_done_by(self, operands: Sequence[Any], ty: Any, params: Sequence[Any] | None = None) -> bool:
-        """What is over ``operands`` and gives a value of type ``ty`` is over the parameters (those of this call if no
-        others are given), in order, and gives what this call does. TVM's variance of int8 is int8 by its type, and
-        int64 as it is legalised."""
-        own = self.params if params is None else params
-        same = len(operands) == len(own) and all(a.same_as(p) for a, p in zip(operands, own, strict=True))
-        return same and _kinds(ty) == _kinds(self.call.ty)
-
-
-def _typed(builder: Any, call: Any) -> _Typed | None:
-    """None where it is ill-typed."""
-    params = [relax.Var(f"p{i}", without_device(leaf.ty)) for i, leaf in enumerate(leaf_exprs(call))]
-    try:
-        return _Typed(builder.normalize(Template(call).over(params)), params)
-    except ILL_TYPED:
-        return None
-
-
-def _add_function(builder: Any, name: str, typed: _Typed) -> None:
-    """Adds a function that returns the call."""
-    block = relax.BindingBlock([relax.VarBinding(relax.Var("y", typed.call.ty), typed.call)])
-    body = builder.normalize(relax.SeqExpr([block], block.bindings[0].var))
-    function = relax.Function(typed.params, body, typed.call.ty)
-    builder.add_func(function.with_attr("global_symbol", name), name)
-
-
-def _single_primfunc(function: Any, mod: Any, typed: _Typed) -> Any:
-    """The PrimFunc, if the function is exactly one call of one, and that does what the call does."""
-    bindings = [b for block in function.body.blocks for b in block.bindings]
-    calls = [b.value for b in bindings if isinstance(b.value, ir.Call)]
-    if len(calls) != 1 or any(not isinstance(b.value, ir.Call | ir.Var) for b in bindings):
-        return None
-    (call,) = calls
-    if not isinstance(call.op, ir.Op) or call.op.name != "relax.call_tir" or len(call.args) != 2:
-        return None
-    func = mod[call.args[0]]
-    is_done = typed.is_done_by(list(call.args[1].fields), call.ty, function.params)
-    return func if is_done and isinstance(func, tirx.PrimFunc) else None
-
-
-def _kinds(ty: Any) -> Any:
-    """The dtype and the rank of a tensor, those of all fields of a tuple."""
-    if isinstance(ty, relax.TupleType):
-        return [_kinds(field) for field in ty.fields]
-    return (str(ty.dtype), int(ty.ndim)) if isinstance(ty, relax.TensorType) else None
 
 
 def _analysed(raw: Signature, func: Any, frozen: Frozen | None, where: str) -> Signature:

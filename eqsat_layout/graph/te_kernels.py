@@ -7,34 +7,49 @@ as long: it looks for symbols in all shapes, registers the kernel in a module, a
 from __future__ import annotations
 
 import string
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tvm import ir, relax, te, tirx
 from tvm.relax.expr import te_tensor
 
+from eqsat_layout.system.beside import Start
+
 
 @dataclass(frozen=True)
 class TeKernel:
-    """A PrimFunc, the values that it is called with, and the type of its only result."""
+    """What makes a PrimFunc, the values that that is called with, and the type of its only result."""
 
-    func: Any
+    func: Callable[[], Any]
     operands: tuple[Any, ...]
     ty: Any
 
     @classmethod
-    def of(cls, compute: Callable[..., Any], *args: Any, **kwargs: Any) -> TeKernel:
+    def of(
+        cls,
+        compute: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        start: Start[Any],
+    ) -> TeKernel:
         """What ``compute`` gives for ``args`` and ``kwargs``, their tensors and shapes as TE has them.
 
         Raises ``TypeError`` where a size is not known, and where there are several results.
         """
+        kwargs = kwargs or {}
         given = _Arguments()
         made = compute(*map(given.converted, args), **{name: given.converted(arg) for name, arg in kwargs.items()})
         if not isinstance(made, te.Tensor):
             raise TypeError("there are several results")
-        func = te.create_prim_func([*given.tensors, made], "int64").without_attr("global_symbol")
+        func = start(partial(_lowered, [*given.tensors, made]))
         return cls(func, tuple(given.values), relax.TensorType(_known(made.shape), made.dtype))
+
+
+def _lowered(tensors: Sequence[Any]) -> Any:
+    return te.create_prim_func(tensors, "int64").without_attr("global_symbol")
 
 
 class _Arguments:

@@ -15,7 +15,7 @@ import tvm
 import tvm_ffi
 from tvm import relax, tirx
 
-from eqsat_layout.graph.signatures import legalise_calls
+from eqsat_layout.graph.legalised_calls import legalise_calls
 from eqsat_layout.tir.structural import substitute
 
 

@@ -14,7 +14,7 @@ import tvm_ffi
 from tvm import relax, s_tir
 
 from eqsat_layout.errors import ILL_TYPED
-from eqsat_layout.graph.signatures import legalise_calls
+from eqsat_layout.graph.legalised_calls import legalise_calls
 from eqsat_layout.graph.templates import Template, leaf_exprs
 from eqsat_layout.passes.fold_constants import element_count
 from eqsat_layout.passes.merge_calls import merged_primfunc

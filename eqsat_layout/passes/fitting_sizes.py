@@ -15,7 +15,7 @@ import tvm
 import tvm_ffi
 from tvm import ir, relax, s_tir, sym, tirx
 
-from eqsat_layout.graph.signatures import legalise_calls
+from eqsat_layout.graph.legalised_calls import legalise_calls
 from eqsat_layout.graph.templates import leaf_exprs
 from eqsat_layout.tir.structural import nodes_of, with_relax_functions
 

@@ -12,7 +12,7 @@ from typing import Any
 import tvm_ffi
 from tvm import ir, relax
 
-from eqsat_layout.graph.signatures import legalise_calls
+from eqsat_layout.graph.legalised_calls import legalise_calls
 from eqsat_layout.graph.templates import leaf_exprs, settings_of
 from eqsat_layout.maps import IndexMap
 from eqsat_layout.tir.access_maps import view_map

@@ -14,10 +14,10 @@ from tvm import ir, relax, tirx
 
 from eqsat_layout.errors import LayoutError
 from eqsat_layout.graph.graph import Signature, TensorType
+from eqsat_layout.graph.legalised_calls import legalise_calls
 from eqsat_layout.graph.public_names import without_public_name
 from eqsat_layout.graph.relax_form import Request, known_type, relax_forms, relax_type
 from eqsat_layout.graph.rewrite_form import write_relax
-from eqsat_layout.graph.signatures import legalise_calls
 from eqsat_layout.graph.templates import Template, leaf_exprs
 from eqsat_layout.graph.tensor_types import TensorTypes
 from eqsat_layout.maps import Extent, Format, IndexMap, index_map_from_names, layout_separators

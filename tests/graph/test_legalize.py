@@ -16,9 +16,9 @@ from tvm import relax, tirx
 from tvm.relax import op as R
 
 import eqsat_layout
+from eqsat_layout.graph.legalised_calls import legalise_calls
 from eqsat_layout.graph.legalize import kernel_of, legalize
 from eqsat_layout.graph.packed_convolution import PackedConvolution
-from eqsat_layout.graph.signatures import legalise_calls
 from eqsat_layout.maps import index_map_from_names
 from eqsat_layout.targets.schedules.stages import new_schedule, stages_of
 from eqsat_layout.tir.index_map import to_tvm

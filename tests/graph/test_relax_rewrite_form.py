@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from tir.test_rewrite_form import blocked, nhwc, numbered, rewrites, row_major
 from tvm import ir, relax
 
+from eqsat_layout.graph.legalised_calls import legalise_calls
 from eqsat_layout.graph.rewrite_form import write_relax
-from eqsat_layout.graph.signatures import legalise_calls
 from eqsat_layout.graph.templates import Template
 from eqsat_layout.maps import UNDEF, Format, IndexMap
 from eqsat_layout.tir.layout_rewrite import LayoutRewrite

@@ -18,7 +18,7 @@ import eqsat_layout
 from eqsat_layout.cost.model import Roofline
 from eqsat_layout.cost.vectorise import heaviest
 from eqsat_layout.errors import CandidateError
-from eqsat_layout.graph.signatures import legalise_calls
+from eqsat_layout.graph.legalised_calls import legalise_calls
 from eqsat_layout.implementations.blocked_formats import free_formats
 from eqsat_layout.implementations.layouts import Blocking, layout_candidates
 from eqsat_layout.maps import Format, IndexMap

@@ -18,7 +18,7 @@ import tvm
 from tvm import relax, te, tirx
 
 from eqsat_layout.implementations.algorithms.convolution import Convolution
-from eqsat_layout.implementations.algorithms.graphs import emitted, in_result_order, module_of
+from eqsat_layout.implementations.algorithms.graphs import GraphBuilder, in_result_order, module_of
 
 _MOST_TERMS = 36
 """Of one element of the result: they are written out."""
@@ -31,13 +31,13 @@ def col2im(conv: Convolution) -> tvm.IRModule | None:
     channels, outputs = conv.channels
     places, taps = math.prod(conv.size), math.prod(conv.windows)
 
-    def compute(builder: relax.BlockBuilder, data: Any, kernel: Any) -> Any:
+    def compute(builder: GraphBuilder, data: Any, kernel: Any) -> Any:
         rows = builder.emit(relax.op.permute_dims(data, [conv.data[0], *conv.data[2:], conv.data[1]]))
         rows = builder.emit(relax.op.reshape(rows, (conv.batch, places, channels)))
         weight = builder.emit(relax.op.permute_dims(kernel, [conv.kernel[1], *conv.kernel[2:], conv.kernel[0]]))
         weight = builder.emit(relax.op.reshape(weight, (channels, taps * outputs)))
         product = builder.emit(relax.op.matmul(rows, weight, out_dtype=conv.dtype if conv.is_widened else None))
-        sums = emitted(builder, _Meeting(conv).sums, product, name="col2im")
+        sums = builder.emit_kernel(_Meeting(conv).sums, product, name="col2im")
         return in_result_order(sums, conv)
 
     return module_of(conv, compute)

@@ -9,10 +9,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import tvm
-from tvm import relax, te, tirx, topi
+from tvm import ir, relax, te, tirx, topi
 
 from eqsat_layout.graph.te_kernels import TeKernel
 from eqsat_layout.implementations.algorithms.convolution import Convolution
+from eqsat_layout.system.beside import Start, beside
 
 
 def ordered_by(axes: Sequence[int], values: Sequence[Any]) -> tuple[Any, ...]:
@@ -23,29 +24,57 @@ def ordered_by(axes: Sequence[int], values: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(found)
 
 
-def module_of(conv: Convolution, compute: Callable[[relax.BlockBuilder, Any, Any], Any]) -> tvm.IRModule:
+class GraphBuilder:
+    """Emits ops and kernels of their own into the function of a graph."""
+
+    def __init__(self, start: Start[Any]) -> None:
+        self._start = start
+        self._builder = relax.BlockBuilder()
+        self._kernels: dict[Any, TeKernel] = {}
+
+    def emit(self, call: Any) -> Any:
+        """The variable of an op's result."""
+        return self._builder.emit(call)
+
+    def emit_kernel(self, compute: Callable[..., te.Tensor], *operands: Any, name: str) -> Any:
+        """The variable of what ``compute`` makes of operands whose sizes are known; the PrimFunc is made beside."""
+        kernel = TeKernel.of(compute, operands, start=self._start)
+        callee = ir.GlobalVar(f"{name}_{len(self._kernels)}")
+        relax.expr._update_type(callee, relax.FuncType([arg.ty for arg in kernel.operands], kernel.ty))
+        self._kernels[callee] = kernel
+        return self._builder.emit(relax.call_tir(callee, kernel.operands, kernel.ty))
+
+    def module(self, params: Sequence[Any], emit_result: Callable[[], Any]) -> tvm.IRModule:
+        """``main(*params)`` with the result that is emitted, and all kernels."""
+        with self._builder.function("main", list(params)):
+            with self._builder.dataflow():
+                result = self._builder.emit_output(emit_result())
+            self._builder.emit_func_output(result)
+        module = self._builder.get()
+        for callee, kernel in self._kernels.items():
+            module[callee] = kernel.func()
+        return module
+
+
+def module_of(conv: Convolution, compute: Callable[[GraphBuilder, Any, Any], Any]) -> tvm.IRModule:
     """``main(data, kernel)`` in the op's own operand order and layouts; ``compute`` emits it and gives the result.
 
     It is given a kernel whose windows begin at their beginning, also where those of the op are flipped, and that has
     all outputs, each with the inputs of its own group, also where that of the op has it the other way round.
     """
-    builder = relax.BlockBuilder()
     data, kernel, params = _operands(conv)
-    with builder.function("main", params):
-        with builder.dataflow():
+    with beside() as start:
+        builder = GraphBuilder(start)
+
+        def emit_result() -> Any:
+            own = kernel
             if conv.is_spread:
-                kernel = emitted(builder, lambda k: _gathered(k, conv), kernel, name="gathered_kernel")
+                own = builder.emit_kernel(lambda k: _gathered(k, conv), own, name="gathered_kernel")
             if any(conv.flipped):
-                kernel = emitted(builder, lambda k: _upright(k, conv), kernel, name="upright_kernel")
-            result = builder.emit_output(compute(builder, data, kernel))
-        builder.emit_func_output(result)
-    return builder.get()
+                own = builder.emit_kernel(lambda k: _upright(k, conv), own, name="upright_kernel")
+            return compute(builder, data, own)
 
-
-def emitted(builder: relax.BlockBuilder, compute: Callable[..., te.Tensor], *operands: Any, name: str) -> Any:
-    """What ``compute`` makes of operands whose sizes are known, as ``emit_te`` emits it."""
-    kernel = TeKernel.of(compute, *operands)
-    return builder.emit(relax.call_tir(builder.add_func(kernel.func, name), kernel.operands, kernel.ty))
+        return builder.module(params, emit_result)
 
 
 def _gathered(kernel: te.Tensor, conv: Convolution) -> te.Tensor:

@@ -14,7 +14,14 @@ import tvm
 from tvm import relax, te, tirx, topi
 
 from eqsat_layout.implementations.algorithms.convolution import STRETCHED, Convolution
-from eqsat_layout.implementations.algorithms.graphs import emitted, met, module_of, multiplied, ordered_by, window_axes
+from eqsat_layout.implementations.algorithms.graphs import (
+    GraphBuilder,
+    met,
+    module_of,
+    multiplied,
+    ordered_by,
+    window_axes,
+)
 
 
 def grouped(conv: Convolution) -> tvm.IRModule | None:
@@ -55,14 +62,14 @@ def _module(conv: Convolution, count: int) -> tvm.IRModule:
     """``count`` groups as one."""
     inputs, outputs = (channels // conv.groups for channels in conv.channels)
 
-    def compute(builder: relax.BlockBuilder, data: Any, kernel: Any) -> Any:
+    def compute(builder: GraphBuilder, data: Any, kernel: Any) -> Any:
         x = builder.emit(relax.op.reshape(data, split_channels(data.ty.shape, conv.data[1], conv.groups // count)))
         k = builder.emit(
             relax.op.reshape(kernel, split_channels(kernel.ty.shape, conv.kernel[0], conv.groups // count))
         )
         if count > 1:
-            k = emitted(builder, lambda k: _merged_kernel(k, conv, inputs, outputs), k, name="merged_groups")
-        product = emitted(builder, lambda x, k: _product(x, k, conv), x, k, name="grouped_conv2d")
+            k = builder.emit_kernel(lambda k: _merged_kernel(k, conv, inputs, outputs), k, name="merged_groups")
+        product = builder.emit_kernel(lambda x, k: _product(x, k, conv), x, k, name="grouped_conv2d")
         shape = ordered_by(conv.result, (conv.batch, conv.channels[1], *conv.out_size))
         return relax.op.reshape(product, shape)
 

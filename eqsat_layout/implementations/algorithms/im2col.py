@@ -14,7 +14,7 @@ from tvm import relax, te
 
 from eqsat_layout.implementations.algorithms.convolution import STRETCHED, Convolution
 from eqsat_layout.implementations.algorithms.graphs import (
-    emitted,
+    GraphBuilder,
     in_result_order,
     met,
     module_of,
@@ -31,8 +31,8 @@ def im2col(conv: Convolution) -> tvm.IRModule | None:
     channels, outputs = conv.channels
     depth = channels * math.prod(conv.windows)
 
-    def compute(builder: relax.BlockBuilder, data: Any, kernel: Any) -> Any:
-        gathered = emitted(builder, lambda x: _gather(x, conv), data, name="im2col")
+    def compute(builder: GraphBuilder, data: Any, kernel: Any) -> Any:
+        gathered = builder.emit_kernel(lambda x: _gather(x, conv), data, name="im2col")
         columns = builder.emit(relax.op.reshape(gathered, (conv.batch, math.prod(conv.out_size), depth)))
         plain = builder.emit(relax.op.permute_dims(kernel, [*conv.kernel[1:], conv.kernel[0]]))
         weight = builder.emit(relax.op.reshape(plain, (depth, outputs)))

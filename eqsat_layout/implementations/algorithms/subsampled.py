@@ -16,7 +16,7 @@ import tvm
 from tvm import relax
 
 from eqsat_layout.implementations.algorithms.convolution import STRETCHED, Axes, Convolution
-from eqsat_layout.implementations.algorithms.graphs import convolved, emitted, module_of
+from eqsat_layout.implementations.algorithms.graphs import GraphBuilder, convolved, module_of
 from eqsat_layout.implementations.algorithms.work import Work, own_flops, own_weights
 
 
@@ -28,12 +28,12 @@ def subsampled(conv: Convolution) -> tvm.IRModule | None:
     strides = tuple(1 if axis in sliced else stride for axis, stride in enumerate(conv.strides))
     rest = replace(conv, size=read, strides=strides)
 
-    def compute(builder: relax.BlockBuilder, data: Any, kernel: Any) -> Any:
+    def compute(builder: GraphBuilder, data: Any, kernel: Any) -> Any:
         axes = [conv.data[2 + axis] for axis in sliced]
         steps = [conv.strides[axis] for axis in sliced]
         ends = [(read[axis] - 1) * conv.strides[axis] + 1 for axis in sliced]
         taken = builder.emit(relax.op.strided_slice(data, axes, [0] * len(axes), ends, steps))
-        return emitted(builder, partial(convolved, conv=rest, name="subsampled"), taken, kernel, name="subsampled")
+        return builder.emit_kernel(partial(convolved, conv=rest, name="subsampled"), taken, kernel, name="subsampled")
 
     return module_of(conv, compute)
 

@@ -16,10 +16,10 @@ from itertools import product
 from typing import Any, Final
 
 import tvm
-from tvm import relax, te, tirx
+from tvm import te, tirx
 
 from eqsat_layout.implementations.algorithms.convolution import STRETCHED, Convolution
-from eqsat_layout.implementations.algorithms.graphs import emitted, module_of, ordered_by
+from eqsat_layout.implementations.algorithms.graphs import GraphBuilder, module_of, ordered_by
 
 _MOST_OF_DATA: Final = 0.5
 """Share of the products that meet data above which products with padding are cheaper than many small kernels."""
@@ -51,15 +51,15 @@ def taps_apart(conv: Convolution) -> tvm.IRModule | None:
         return None
     taps = list(_taps(conv))
 
-    def compute(builder: relax.BlockBuilder, data: Any, kernel: Any) -> Any:
+    def compute(builder: GraphBuilder, data: Any, kernel: Any) -> Any:
         sums = []
         for tap in taps:
-            own = emitted(builder, partial(_weights, tap=tap, conv=conv), kernel, name="tap_kernel")
-            sums.append(emitted(builder, partial(_product, tap=tap, conv=conv), data, own, name="tap_product"))
+            own = builder.emit_kernel(partial(_weights, tap=tap, conv=conv), kernel, name="tap_kernel")
+            sums.append(builder.emit_kernel(partial(_product, tap=tap, conv=conv), data, own, name="tap_product"))
         is_whole = len(taps) == 1 and taps[0].size == conv.out_size
         if not is_whole:
             add = partial(_total, taps=taps, conv=conv)
-            sums = [emitted(builder, add, *sums, name="taps_total")]
+            sums = [builder.emit_kernel(add, *sums, name="taps_total")]
         return sums[0]
 
     return module_of(conv, compute)

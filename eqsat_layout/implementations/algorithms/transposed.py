@@ -16,7 +16,7 @@ import tvm
 from tvm import relax, te, tirx, topi
 
 from eqsat_layout.implementations.algorithms.convolution import Convolution
-from eqsat_layout.implementations.algorithms.graphs import emitted, module_of, multiplied, ordered_by
+from eqsat_layout.implementations.algorithms.graphs import GraphBuilder, module_of, multiplied, ordered_by
 from eqsat_layout.implementations.algorithms.groups import places_of_groups, split_channels
 
 _FEW_CHANNELS: Final = 7
@@ -47,12 +47,12 @@ def transposed_in_groups(conv: Convolution) -> tvm.IRModule | None:
         return None
     groups, stages = conv.groups, _TransposedStages(conv, _until_aligned(conv))
 
-    def compute(builder: relax.BlockBuilder, data: Any, kernel: Any) -> Any:
+    def compute(builder: GraphBuilder, data: Any, kernel: Any) -> Any:
         x = builder.emit(relax.op.reshape(data, split_channels(data.ty.shape, conv.data[1], groups)))
         k = builder.emit(relax.op.reshape(kernel, split_channels(kernel.ty.shape, conv.kernel[0], groups)))
-        taps = emitted(builder, stages.taps, k, name="transposed_kernel")
-        places = emitted(builder, stages.places, x, taps, name="transposed_product")
-        result = emitted(builder, stages.result, places, name="transposed_result")
+        taps = builder.emit_kernel(stages.taps, k, name="transposed_kernel")
+        places = builder.emit_kernel(stages.places, x, taps, name="transposed_product")
+        result = builder.emit_kernel(stages.result, places, name="transposed_result")
         shape = ordered_by(conv.result, (conv.batch, conv.channels[1], *conv.out_size))
         return relax.op.reshape(result, shape)
 
@@ -60,10 +60,10 @@ def transposed_in_groups(conv: Convolution) -> tvm.IRModule | None:
 
 
 def _module(conv: Convolution, stages: _TransposedStages) -> tvm.IRModule:
-    def compute(builder: relax.BlockBuilder, data: Any, kernel: Any) -> Any:
-        taps = emitted(builder, stages.taps, kernel, name="transposed_kernel")
-        places = emitted(builder, stages.places, data, taps, name="transposed_product")
-        return emitted(builder, stages.result, places, name="transposed_result")
+    def compute(builder: GraphBuilder, data: Any, kernel: Any) -> Any:
+        taps = builder.emit_kernel(stages.taps, kernel, name="transposed_kernel")
+        places = builder.emit_kernel(stages.places, data, taps, name="transposed_product")
+        return builder.emit_kernel(stages.result, places, name="transposed_result")
 
     return module_of(conv, compute)
 

@@ -10,7 +10,7 @@ from functools import partial
 import tvm
 
 from eqsat_layout.implementations.algorithms.convolution import STRETCHED, Convolution
-from eqsat_layout.implementations.algorithms.graphs import convolved, emitted, module_of
+from eqsat_layout.implementations.algorithms.graphs import convolved, module_of
 
 
 def upright(conv: Convolution) -> tvm.IRModule | None:
@@ -19,7 +19,7 @@ def upright(conv: Convolution) -> tvm.IRModule | None:
         return None
     name = "upright_convolution"
     compute = partial(convolved, conv=conv, name=name)
-    return module_of(conv, lambda builder, *operands: emitted(builder, compute, *operands, name=name))
+    return module_of(conv, lambda builder, *operands: builder.emit_kernel(compute, *operands, name=name))
 
 
 def why_not_upright(conv: Convolution) -> str | None:

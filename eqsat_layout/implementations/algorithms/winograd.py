@@ -20,7 +20,7 @@ import tvm
 from tvm import relax, te
 
 from eqsat_layout.implementations.algorithms.convolution import STRETCHED, Convolution
-from eqsat_layout.implementations.algorithms.graphs import emitted, module_of, ordered_by, zero_padded
+from eqsat_layout.implementations.algorithms.graphs import GraphBuilder, module_of, ordered_by, zero_padded
 from eqsat_layout.implementations.algorithms.work import Work
 
 Matrix = npt.NDArray[np.float32]
@@ -116,14 +116,14 @@ def winograd(conv: Convolution, tile: int, window: int) -> tvm.IRModule | None:
     back, weigh, forth = (relax.const(m) for m in matrices(tile, window))
     stages = _WinogradStages(conv, axes, tiles)
 
-    def compute(builder: relax.BlockBuilder, data: Any, kernel: Any) -> Any:
-        u = emitted(builder, stages.kernel, kernel, weigh, name="winograd_kernel")
+    def compute(builder: GraphBuilder, data: Any, kernel: Any) -> Any:
+        u = builder.emit_kernel(stages.kernel, kernel, weigh, name="winograd_kernel")
         v: Any = data
         for function, name in stages.forth:
-            v = emitted(builder, function, v, forth, name=name)
-        m = emitted(builder, stages.product, v, u, name="winograd_product")
+            v = builder.emit_kernel(function, v, forth, name=name)
+        m = builder.emit_kernel(stages.product, v, u, name="winograd_product")
         for function, name in stages.back:
-            m = emitted(builder, function, m, back, name=name)
+            m = builder.emit_kernel(function, m, back, name=name)
         return m
 
     return module_of(conv, compute)

@@ -11,8 +11,8 @@ import tvm
 from tvm import relax
 from tvm.relax import op
 
+from eqsat_layout.graph.legalised_calls import legalise_calls
 from eqsat_layout.graph.legalize import legalize
-from eqsat_layout.graph.signatures import legalise_calls
 from eqsat_layout.notes import Notes
 from eqsat_layout.system.store import ArtefactStore
 from eqsat_layout.targets.cpu.chains.read_often import reads_often

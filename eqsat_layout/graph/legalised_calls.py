@@ -1,0 +1,162 @@
+"""Relax calls as TIR.
+
+In: calls. Out: :class:`Legalised` for each. What is one kernel at once is made without a module around it; the others
+are legalised in one go, as one module of one-op functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any, Final
+
+import tvm_ffi
+from tvm import ir, relax, tirx
+
+from eqsat_layout.errors import ILL_TYPED
+from eqsat_layout.graph.legalize import REFUSALS, kernel_of, legalize
+from eqsat_layout.graph.te_kernels import TeKernel
+from eqsat_layout.graph.templates import Template, leaf_exprs
+from eqsat_layout.graph.vdevices import without_device
+from eqsat_layout.system.beside import Start, beside
+
+_FEW: Final = 4
+"""Calls that are legalised before a second thread has begun."""
+
+
+@dataclass(frozen=True)
+class Legalised:
+    """``func`` is the one PrimFunc that a call is, ``type`` its inferred Relax type; None where there is none."""
+
+    func: Any = None
+    type: Any = None
+
+
+def legalise_calls(calls: Sequence[Any]) -> list[Legalised]:
+    """What each Relax call is as TIR."""
+    return list(legalised_in_turn(calls))
+
+
+def legalised_in_turn(calls: Sequence[Any]) -> Iterator[Legalised]:
+    """What each Relax call is as TIR, as soon as it is known.
+
+    Of more than a few, types are inferred and PrimFuncs made beside, while the next kernels are described and those
+    that are done are read.
+    """
+    with nullcontext(cache) if len(calls) <= _FEW else beside() as start:
+        begun = [_Begun.of(call, start) for call in calls]
+        by_module: dict[_Begun, Any] = {}
+        for one in begun:
+            typed = one.typed()
+            if typed is None:
+                yield Legalised()
+                continue
+            func = None if one in by_module else one.kernel_func()
+            if func is None and one not in by_module:
+                others = [other for other in begun if other.kernel is None and other not in by_module]
+                by_module |= _legalised([other for other in dict.fromkeys([one, *others]) if other.typed() is not None])
+            yield Legalised(by_module[one] if func is None else func, typed.ty)
+
+
+@dataclass(frozen=True, eq=False)
+class _Begun:
+    """A call over variables of its own.
+
+    ``typed`` gives it with the type that TVM infers, None where it is ill-typed; ``kernel`` is that of the call if its
+    type is ``declared``; None where it is not one kernel, or says nothing of its type.
+    """
+
+    params: Sequence[Any]
+    typed: Callable[[], Any]
+    declared: Any
+    kernel: TeKernel | None
+
+    @classmethod
+    def of(cls, call: Any, start: Start[Any]) -> _Begun:
+        """Begins to infer the type of ``call``, and to make its kernel."""
+        params = [relax.Var(f"p{i}", without_device(leaf.ty)) for i, leaf in enumerate(leaf_exprs(call))]
+        bare = Template(call).over(params)
+        typed = start(partial(_typed, bare))
+        if not _is_op(bare) or not isinstance(call.ty, relax.TensorType):
+            return cls(params, typed, None, None)
+        declared = without_device(call.ty)
+        return cls(params, typed, declared, kernel_of(_of_type(bare, declared), start))
+
+    def kernel_func(self) -> Any:
+        """The PrimFunc of a call of an op that is one kernel of one result; None where it is anything else."""
+        typed, kernel = self.typed(), self.kernel
+        if not _is_op(typed) or not isinstance(typed.ty, relax.TensorType):
+            return None
+        if self.declared is None or not tvm_ffi.structural_equal(self.declared, typed.ty):
+            kernel = kernel_of(typed)
+        if kernel is None or not self.is_done_by(kernel.operands, kernel.ty):
+            return None
+        try:
+            return kernel.func()
+        except REFUSALS:
+            return None
+
+    def is_done_by(self, operands: Sequence[Any], ty: Any, params: Sequence[Any] | None = None) -> bool:
+        """What is over ``operands`` and gives a value of type ``ty`` is over the parameters (those of this call if no
+        others are given), in order, and gives what this call does. TVM's variance of int8 is int8 by its type, and
+        int64 as it is legalised."""
+        own = self.params if params is None else params
+        same = len(operands) == len(own) and all(a.same_as(p) for a, p in zip(operands, own, strict=True))
+        return same and _kinds(ty) == _kinds(self.typed().ty)
+
+
+def _typed(call: Any) -> Any:
+    """None where it is ill-typed."""
+    try:
+        return relax.BlockBuilder().normalize(call)
+    except ILL_TYPED:
+        return None
+
+
+def _is_op(call: Any) -> bool:
+    return isinstance(call, ir.Call) and isinstance(call.op, ir.Op)
+
+
+def _of_type(call: Any, ty: Any) -> Any:
+    return relax.Call(call.op, call.args, call.attrs, call.ty_args, ret_ty=ty)
+
+
+def _legalised(calls: Sequence[_Begun]) -> dict[_Begun, Any]:
+    """The PrimFuncs of calls, legalised together; None for what is none."""
+    builder = relax.BlockBuilder()
+    for i, one in enumerate(calls):
+        _add_function(builder, f"f{i}", one)
+    mod: Any = legalize(builder.finalize())
+    return {one: _single_primfunc(mod[f"f{i}"], mod, one) for i, one in enumerate(calls)}
+
+
+def _add_function(builder: Any, name: str, one: _Begun) -> None:
+    """Adds a function that returns the call."""
+    typed = one.typed()
+    block = relax.BindingBlock([relax.VarBinding(relax.Var("y", typed.ty), typed)])
+    body = builder.normalize(relax.SeqExpr([block], block.bindings[0].var))
+    function = relax.Function(one.params, body, typed.ty)
+    builder.add_func(function.with_attr("global_symbol", name), name)
+
+
+def _single_primfunc(function: Any, mod: Any, one: _Begun) -> Any:
+    """The PrimFunc, if the function is exactly one call of one, and that does what the call does."""
+    bindings = [b for block in function.body.blocks for b in block.bindings]
+    calls = [b.value for b in bindings if isinstance(b.value, ir.Call)]
+    if len(calls) != 1 or any(not isinstance(b.value, ir.Call | ir.Var) for b in bindings):
+        return None
+    (call,) = calls
+    if not isinstance(call.op, ir.Op) or call.op.name != "relax.call_tir" or len(call.args) != 2:
+        return None
+    func = mod[call.args[0]]
+    is_done = one.is_done_by(list(call.args[1].fields), call.ty, function.params)
+    return func if is_done and isinstance(func, tirx.PrimFunc) else None
+
+
+def _kinds(ty: Any) -> Any:
+    """The dtype and the rank of a tensor, those of all fields of a tuple."""
+    if isinstance(ty, relax.TupleType):
+        return [_kinds(field) for field in ty.fields]
+    return (str(ty.dtype), int(ty.ndim)) if isinstance(ty, relax.TensorType) else None

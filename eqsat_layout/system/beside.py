@@ -1,0 +1,36 @@
+"""Work in a second thread, for what lets go of the interpreter.
+
+In: calls without arguments. Out: for each what waits for its result. TVM lets go of the interpreter in all that it
+does, so that Python can go on with what comes next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache, partial
+from typing import Any, TypeVar
+
+_T = TypeVar("_T")
+
+Start = Callable[[Callable[[], _T]], Callable[[], _T]]
+"""Begins work, now or later. Gives what waits for its result, or raises what it has raised; asked again, it gives the
+same."""
+
+
+@contextmanager
+def beside() -> Iterator[Start[Any]]:
+    """Where work is done beside the calling thread, one piece after the other.
+
+    Who asks for a piece that is not begun yet does it: where no core is free, nobody waits for the other thread.
+    """
+    thread = ThreadPoolExecutor(1)
+    try:
+        yield lambda work: cache(partial(_result, thread.submit(work), work))
+    finally:
+        thread.shutdown(cancel_futures=True)
+
+
+def _result(begun: Future[_T], work: Callable[[], _T]) -> _T:
+    return work() if begun.cancel() else begun.result()
