@@ -154,11 +154,6 @@ def place_variables(read: Access) -> set[int]:
     return {variable for index in read.indices if isinstance(index, Affine) for variable in index.iters}
 
 
-def slides(read: Access, variable: int) -> bool:
-    """The lanes run along an index that adds variables, as that of a sliding window does."""
-    return any(isinstance(index, Affine) and len(index.iters) > 1 and variable in index.iters for index in read.indices)
-
-
 def slides_along_vectors(computation: Computation, operands: Formats, results: Formats) -> bool:
     """Some window of a contraction moves along what is contiguous, in an operand or the result, as far as their formats
     are known: vectors at a border are partly in the padding."""
@@ -168,7 +163,7 @@ def slides_along_vectors(computation: Computation, operands: Formats, results: F
         written = format_of(computation, block.writes[0], formats) if len(block.stores) == 1 else None
         step = None if written is None else lane_step(block, block.writes[0], written)
         for read in block.reads:
-            if step is not None and slides(read, step[0]):
+            if step is not None and step[0] in read.sliding:
                 return True
             fmt = format_of(computation, read, formats)
             digits = [] if fmt is None else [d for d in fmt.index_map.flat_digits if d.extent != 1]

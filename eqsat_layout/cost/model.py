@@ -6,6 +6,7 @@ In: an op's signature and the formats it reads and writes. Out: modelled seconds
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -72,6 +73,16 @@ CALIBRATED: Final = ("bandwidth", "rewrite_bandwidth", "flops", "launch")
 
 
 @dataclass(frozen=True)
+class _Parts:
+    """Of a run: ``traffic``, bytes of each operand and then of each result, times what they take longer than in a
+    stream; ``arithmetic`` seconds; ``strips``, bytes of operands that are read in strips, by their numbers."""
+
+    traffic: tuple[float, ...]
+    arithmetic: float
+    strips: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True)
 class Roofline:
     """Launch overhead plus the slower of memory traffic and arithmetic (Williams et al. 2009).
 
@@ -102,23 +113,38 @@ class Roofline:
         """Every operand is read once and every result written once, at the speed that the innermost axis allows."""
         if op.parts:
             return 0.0
+        parts = self._parts(op, operands, results)
+        numbers = [*range(len(operands)), *(RESULT for _ in results)]
+        traffic = sum(own for number, own in zip(numbers, parts.traffic, strict=True) if number not in fused)
+        strips = sum(own for number, own in parts.strips if number not in fused)
+        launch = 0.0 if any(i >= 0 for i in fused) else self.launch
+        return launch + max(traffic / self.bandwidth, parts.arithmetic) + _STRIPS * strips / self.bandwidth
+
+    def _parts(self, op: Signature, operands: Formats, results: Formats) -> _Parts:
+        """The same whatever is fused: worked out once for a computation."""
+        if op.computation is None:
+            return self._new_parts(op, operands, results)
+        question = ("parts", self, *operands, *results)
+        found: _Parts | None = op.computation.derived.get(question)
+        if found is None:
+            found = op.computation.derived[question] = self._new_parts(op, operands, results)
+        return found
+
+    def _new_parts(self, op: Signature, operands: Formats, results: Formats) -> _Parts:
         own, lanes = op.computation, self._lanes(op)
         heavy = None if own is None else heaviest(own, operands, results, self.word, self.tile_row)
         scattered = heavy.scattered_operands if heavy is not None else frozenset[int]()
         weights = heavy.weights if heavy is not None else frozenset[int]()
         rows = heavy.row_operands(lanes) if heavy is not None else frozenset[int]()
-        types = (*op.operands, *op.results)
-        formats = [None if i in fused else f for i, f in enumerate(operands)]
-        formats += [None if RESULT in fused else f for f in results]
-        traffic = 0.0
-        for number, (tensor, fmt) in enumerate(zip(types, formats, strict=True)):
-            if tensor is not None and fmt is not None:
-                slower = (_SCATTERED if number in scattered else 1.0) * (self.weights if number in weights else 1.0)
-                slower *= _ROWS if number in rows else 1.0
-                traffic += touched_bytes(op, number, fmt, self.symbolic_extent) * slower
-        launch = 0.0 if any(i >= 0 for i in fused) else self.launch
-        work = max(traffic / self.bandwidth, self._arithmetic(op, heavy, lanes, operands, results))
-        return launch + work + self._stalls(op, heavy, formats)
+        traffic: list[float] = []
+        tensors = zip((*op.operands, *op.results), (*operands, *results), strict=True)
+        for number, (tensor, fmt) in enumerate(tensors):
+            slower = (_SCATTERED if number in scattered else 1.0) * (self.weights if number in weights else 1.0)
+            slower *= _ROWS if number in rows else 1.0
+            touched = 0.0 if tensor is None or fmt is None else touched_bytes(op, number, fmt, self.symbolic_extent)
+            traffic.append(touched * slower)
+        arithmetic = self._arithmetic(op, heavy, lanes, operands, results)
+        return _Parts(tuple(traffic), arithmetic, tuple(self._strips(op, heavy, operands)))
 
     def convert(self, tensor: TensorType, source: Format, target: Format, *, fused: bool = False) -> float:
         """Both buffers pass through memory once. A fused copy permutes what would stream."""
@@ -131,16 +157,15 @@ class Roofline:
         """A copy is read from memory once more, cold."""
         return self._bytes(tensor, fmt) / self.bandwidth
 
-    def _stalls(self, op: Signature, heavy: Heaviest | None, formats: Formats) -> float:
+    def _strips(self, op: Signature, heavy: Heaviest | None, formats: Formats) -> Iterator[tuple[int, float]]:
+        """Bytes of weights that are read in strips, by the number of the operand."""
         if heavy is None:
-            return 0.0
-        strips = 0.0
+            return
         for i in heavy.stalling_operands:
             ty, fmt = op.operands[i], formats[i]
             if ty is not None and fmt is not None:
                 rows = heavy.block.iterations / fmt.elements(self.symbolic_extent)
-                strips += self._bytes(ty, fmt) * min(1.0, rows / _OF_STRIPS)
-        return _STRIPS * strips / self.bandwidth
+                yield i, self._bytes(ty, fmt) * min(1.0, rows / _OF_STRIPS)
 
     def _arithmetic(
         self, op: Signature, heavy: Heaviest | None, lanes: int, operands: Formats, results: Formats

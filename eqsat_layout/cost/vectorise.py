@@ -21,7 +21,6 @@ from eqsat_layout.cost.addresses import (
     lanes_in_memory,
     place_variables,
     reach,
-    slides,
 )
 from eqsat_layout.maps import Format, Formats
 from eqsat_layout.tir.computation import SYMBOL_SIZE, Access, Block, Computation, assumed_size
@@ -108,7 +107,7 @@ class Heaviest:
                 in_halves = moved == 1 and self._moved(read, fmt, variable, stride, half - 1) == half - 1 > 0
                 share = min(share, _HALVES if in_halves else _GATHERED)
             elif moved == 1 or read.buffer in copied:
-                if block.is_contraction and slides(read, variable):
+                if block.is_contraction and variable in read.sliding:
                     is_shared = self._is_shared(read, fmt)
                     share = share if is_shared else min(share, _share_of_rows(extent, lanes))
                     share *= sliding if is_shared else min(sliding, SLIDING)
@@ -145,14 +144,13 @@ class Heaviest:
     @cached_property
     def is_in_words(self) -> bool:
         """A product of bytes whose factors lie in words along a variable of the reduction."""
-        reduced = [v for v in range(len(self.block.iters)) if not self.block.is_spatial(v)]
         last = self.word - 1
         return last > 0 and any(
             all(
                 address_step(self.block, read, fmt, v, 1, last) == last and address_step(self.block, read, fmt, v, 1, 1)
                 for read, fmt in self.reads
             )
-            for v in reduced
+            for v in self.block.reduced
         )
 
     @cached_property
@@ -164,8 +162,7 @@ class Heaviest:
             and last > 0
             and any(
                 address_step(self.block, read, fmt, v, 1, last) == last
-                for v in range(len(self.block.iters))
-                if not self.block.is_spatial(v)
+                for v in self.block.reduced
                 for read, fmt in self.reads
             )
         )
@@ -200,7 +197,7 @@ class Heaviest:
             return ()
         variable, stride, extent = self.step
         most = min(MOST_PHASES, extent)
-        sliding = [(read, fmt) for read, fmt in self.reads if slides(read, variable)]
+        sliding = [(read, fmt) for read, fmt in self.reads if variable in read.sliding]
         return tuple(
             (read, fmt)
             for read, fmt in sliding
@@ -213,7 +210,7 @@ class Heaviest:
         if self.step is None or not self.block.is_contraction:
             return ()
         variable = self.step[0]
-        own = [(read, fmt) for read, fmt in self.reads if read.buffer not in self.operands and slides(read, variable)]
+        own = [(read, fmt) for read, fmt in self.reads if read.buffer not in self.operands and variable in read.sliding]
         return tuple(one for one in own if one not in self.strided)
 
     @cached_property
@@ -258,6 +255,8 @@ class Heaviest:
 
         Not of those that are batched as the data is (attention): these were made just before.
         """
+        if not self._far:
+            return frozenset()
         data = [read for read, _ in self.reads if read.buffer == self.operands[0]]
         strips = {read.buffer for read, _ in self._far if not any(self._is_batched(read, other) for other in data)}
         return frozenset(i for i in self.weights - self.scattered_operands if self.operands[i] in strips)
@@ -268,19 +267,19 @@ class Heaviest:
 
     @cached_property
     def _far(self) -> list[tuple[Access, Format]]:
-        return [(read, fmt) for read, fmt in self.reads if self._is_far(read, fmt)]
-
-    def _is_far(self, read: Access, fmt: Format) -> bool:
-        if self.step is None or not self.block.is_contraction or slides(read, self.step[0]):
-            return False
+        if self.step is None or not self.block.is_contraction:
+            return []
         variable, stride, _ = self.step
-        return self._moved(read, fmt, variable, stride, 1) == 1 and not _steps_near(self.block, read, fmt)
+        still = [(read, fmt) for read, fmt in self.reads if variable not in read.sliding]
+        side_by_side = [one for one in still if self._moved(*one, variable, stride, 1) == 1]
+        return [one for one in side_by_side if not _steps_near(self.block, *one)]
 
     def _is_dot(self, lanes: int) -> bool:
         """All operands lie contiguous along one long variable of the reduction."""
         block = self.block
-        for variable, extent in enumerate(block.extents):
-            if block.is_spatial(variable) or not isinstance(extent, int) or extent < 4 * lanes:
+        for variable in block.reduced:
+            extent = block.extents[variable]
+            if not isinstance(extent, int) or extent < 4 * lanes:
                 continue
             if self.is_known and all(
                 address_step(block, r, f, variable, 1, lanes - 1) == lanes - 1 for r, f in self.reads
@@ -339,9 +338,5 @@ def _share_of_rows(extent: int, lanes: int) -> float:
 
 def _steps_near(block: Block, read: Access, fmt: Format) -> bool:
     """The innermost step of the reduction that moves ``read`` moves it by little."""
-    moved = [
-        abs(address_step(block, read, fmt, i, 1, 1) or 0)
-        for i in range(len(block.iters))
-        if not block.is_spatial(i) and block.extents[i] != 1
-    ]
+    moved = [abs(address_step(block, read, fmt, i, 1, 1) or 0) for i in block.reduced if block.extents[i] != 1]
     return min((m for m in moved if m), default=0) <= _NEAR

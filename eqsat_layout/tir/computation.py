@@ -108,6 +108,12 @@ class Access:
         """The iteration variables that it runs along."""
         return frozenset(i for index in self.indices for i in index.iters)
 
+    @cached_property
+    def sliding(self) -> frozenset[int]:
+        """Those of them that an index adds to others, as that of a sliding window does."""
+        sums = (index.iters for index in self.indices if isinstance(index, Affine) and len(index.iters) > 1)
+        return frozenset(i for iters in sums for i in iters)
+
 
 @dataclass(frozen=True)
 class Store:
@@ -188,6 +194,11 @@ class Block:
     def variable(self, index: Index) -> int | None:
         """The iteration variable that ``index`` is, as it stands."""
         return index.iters[0] if isinstance(index, Affine) and index.is_plain(self.extents) else None
+
+    @cached_property
+    def reduced(self) -> tuple[int, ...]:
+        """The variables that are reduced over."""
+        return tuple(i for i, axis in enumerate(self.iters) if axis.kind is not IterKind.SPATIAL)
 
     def is_spatial(self, number: int) -> bool:
         """Variable ``number`` is not reduced over."""

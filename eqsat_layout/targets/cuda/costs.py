@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Final
 
-from eqsat_layout.cost.addresses import address_step, slides
+from eqsat_layout.cost.addresses import address_step
 from eqsat_layout.cost.model import RESULT, dtype_bytes
 from eqsat_layout.cost.touched_memory import padded_work
 from eqsat_layout.cost.vectorise import Heaviest, heaviest
@@ -140,7 +140,7 @@ def _loaded_singly(heavy: Heaviest) -> float:
         return 1.0
     variable, stride, _ = heavy.step
     read, fmt = max(heavy.reads, key=lambda one: one[1].elements(SYMBOL_SIZE))
-    if slides(read, variable):
+    if variable in read.sliding:
         return _SLIDING
     return 1.0 if address_step(heavy.block, read, fmt, variable, stride, 1) in (0, 1) else _MOST_WASTE
 
