@@ -95,6 +95,8 @@ class Answers(PartAnswers):
         self._known: dict[tuple[str, int, str], list[tuple[str, list[AnswerRow]]]] = {}
         """By op, operand or (after them) result and its format: what flows that are known say of it."""
         self._flat: dict[tuple[str, int | None, int | None, str], tuple[Flow, ...]] = {}
+        self.folded: frozenset[str] = frozenset()
+        """Ops that nobody runs, in any layout: their results are constants."""
         self.refused = 0
         self.refusals: list[RefusedFormat] = []
 
@@ -231,6 +233,8 @@ class Answers(PartAnswers):
         """What the op writes, and the rows of the variant, for each flow from the format called ``name``."""
         fmt = self._names.formats.get(name)
         if fmt is None or fmt.is_row_major or signature.parts or fmt == _frozen_format(signature, result, operand):
+            return []
+        if signature.key in self.folded:
             return []
         number = len(signature.operands) + (result or 0) if operand is None else operand
         if (signature.key, number, name) in self._known:

@@ -6,6 +6,7 @@ valid until the next run.
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -116,7 +117,7 @@ class Engine:
         if (known := _PARSED.get(command)) is not None:
             return known
         text = "\n" * (command.line - 1) + " " * (command.column - 1) + text_with_name(command)
-        parsed = self._egraph.parse_program(text, Path(command.file).name)
+        parsed = self._egraph.parse_program(text, os.path.basename(command.file))
         if is_own(command):
             _PARSED[command] = parsed
         return parsed

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from eqsat_layout.egraph.expressions import Expr
 from eqsat_layout.errors import RuleError
@@ -20,15 +20,13 @@ DEEPEST: Final = 200
 LARGEST: Final = 16 << 20
 """Characters of a rule file."""
 
-_BLANK: Final = re.compile(r"[ \t\r\n]+")
-_COMMENT: Final = re.compile(r";[^\n]*")
-_STRING: Final = re.compile(r'"(?:[^"\\]|\\["\\nt])*"')
-_ATOM: Final = re.compile(r"[!#-&*-:<-\[\]-~]+")
-"""Printable ASCII but ``"``, ``'``, ``;``, parentheses and the backslash: egglog takes more, such as ``a"b``."""
+_BLANKS: Final = " \t\r\n"
+_TOKEN: Final = re.compile(r"""[ \t\r\n]*(?:([()])|([!#-&*-:<-\[\]-~]+)|("(?:[^"\\]|\\["\\nt])*")|(;[^\n]*)|\Z)""")
+_PARENTHESIS, _ATOM, _STRING, _COMMENT = range(1, 5)
+"""An atom is printable ASCII but ``"``, ``'``, ``;``, parentheses and the backslash: egglog takes more, as ``a"b``."""
 
 
-@dataclass(frozen=True)
-class Token:
+class Token(NamedTuple):
     """A parenthesis, string, name or number."""
 
     text: str
@@ -75,39 +73,39 @@ def _tokens(text: str, file: str) -> tuple[list[Token], list[Token]]:
     tokens: list[Token] = []
     comments: list[Token] = []
     offset, line, start_of_line = 0, 1, 0
+    end_of_word = -1
     while offset < len(text):
-        column, char = offset - start_of_line + 1, text[offset]
-        if char in "()":
-            tokens.append(Token(char, line, column))
-            offset += 1
-            continue
-        kind = _BLANK if char in " \t\r\n" else _COMMENT if char == ";" else _STRING if char == '"' else _ATOM
-        found = kind.match(text, offset)
-        if found is None:
-            raise RuleError(f"{file}:{line}:{column}: {_complaint(char)}")
-        if kind is _COMMENT:
-            comments.append(Token(found[0], line, column))
-        elif kind is not _BLANK:
-            if tokens and _touches(tokens[-1], line, column):
-                raise RuleError(f"{file}:{line}:{column}: expected a blank before {found[0][:20]!r}")
-            tokens.append(Token(found[0], line, column))
-        newlines = found[0].count("\n")
-        if newlines:
+        found = _TOKEN.match(text, offset)
+        start = _after_blanks(text, offset) if found is None else found.start(found.lastindex or 0)
+        if newlines := text.count("\n", offset, start):
             line += newlines
-            start_of_line = offset + found[0].rfind("\n") + 1
-        offset = found.end()
+            start_of_line = text.rfind("\n", offset, start) + 1
+        column = start - start_of_line + 1
+        if found is None:
+            raise RuleError(f"{file}:{line}:{column}: {_complaint(text[start])}")
+        kind, offset = found.lastindex, found.end()
+        if kind is None:
+            break  # blanks at the end
+        (comments if kind == _COMMENT else tokens).append(Token(found[kind], line, column))
+        if kind in (_ATOM, _STRING):
+            if end_of_word == start:  # ``a"b``: egglog reads one name there, others read two tokens
+                raise RuleError(f"{file}:{line}:{column}: expected a blank before {found[kind][:20]!r}")
+            end_of_word = offset
+        if kind == _STRING and "\n" in found[kind]:
+            line += found[kind].count("\n")
+            start_of_line = text.rfind("\n", start, offset) + 1
     return tokens, comments
+
+
+def _after_blanks(text: str, offset: int) -> int:
+    rest = text[offset:]
+    return offset + len(rest) - len(rest.lstrip(_BLANKS))
 
 
 def _complaint(char: str) -> str:
     if char == '"':
         return 'a string that never ends, or with an escape other than \\" \\\\ \\n \\t'
     return f"{char!r} (U+{ord(char):04X}) may stand in strings and comments only"
-
-
-def _touches(before: Token, line: int, column: int) -> bool:
-    """``a"b"``: egglog reads one name there, others read two tokens."""
-    return before.text not in "()" and "\n" not in before.text and _end(before) == (line, column)
 
 
 def _end(token: Token) -> tuple[int, int]:

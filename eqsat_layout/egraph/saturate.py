@@ -176,6 +176,7 @@ class _Saturation:
     def run(self) -> Saturated:
         self._load()
         self._phase("logical")
+        self._answers.folded = self._folded()
         self._phase("flow")
         self._build()
         if self._answers.refused:
@@ -317,6 +318,15 @@ class _Saturation:
                 return None
             self._engine.load(rows)
         self._stops.append(Stop(ruleset, f"{self._budget.rounds} rounds of new questions"))
+
+    def _folded(self) -> frozenset[str]:
+        """Ops whose results are all constants by now. Those that nobody has tried may make others of the same key."""
+        if self._budget.is_guarded:
+            return frozenset()
+        tables = self._engine.tables()
+        constants = {y for _, y in tables.rows("Const")}
+        results = [(key, y) for key, _, y in tables.rows("Op")]
+        return frozenset(key for key, _ in results) - {key for key, y in results if y not in constants}
 
     def _build(self) -> None:
         """The last phase, in which nothing is asked."""

@@ -48,6 +48,8 @@ class Makers:
             variant = self._names.variants[key]
             tensors = operands.of(args)
             tensor = self.tensors.number(y)
+            if tensor in self.tensors.constants:
+                continue
             reads = tuple(zip(tensors, variant.operands, strict=True))
             fused = self._fusion.fused(tensor, tensors)
             self._add((tensor, fmt), self._run_cost(key, fused), ("run", (key, reads)))

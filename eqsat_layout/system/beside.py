@@ -6,6 +6,7 @@ does, so that Python can go on with what comes next.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -23,8 +24,12 @@ same."""
 def beside() -> Iterator[Start[Any]]:
     """Where work is done beside the calling thread, one piece after the other.
 
-    Who asks for a piece that is not begun yet does it: where no core is free, nobody waits for the other thread.
+    Who asks for a piece that is not begun yet does it: where no core is free, nobody waits for the other thread. With
+    one core there is none.
     """
+    if len(os.sched_getaffinity(0)) < 2:
+        yield cache
+        return
     thread = ThreadPoolExecutor(1)
     try:
         yield lambda work: cache(partial(_result, thread.submit(work), work))

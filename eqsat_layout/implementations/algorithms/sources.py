@@ -94,7 +94,10 @@ def _step(computation: Computation, block: Block) -> OperandSource | None:
         extent = outer[written[variable]] if variable in written and not others else None
         if variable is None or not isinstance(extent, int) or not isinstance(size, int):
             return None
-        found = _axis(index, axis, size, extent, inside.get(variable, np.arange(extent)))
+        if variable not in inside and size == extent and block.variable(index) == variable:
+            found: SourceAxis | None = SourceAxis(axis)
+        else:
+            found = _axis(index, axis, size, extent, inside.get(variable, np.arange(extent)))
         if found is None:
             return None
         axes[written[variable]] = found

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ Matrix = npt.NDArray[np.float32]
 _POINTS = tuple(map(Fraction, ("0", "1", "-1", "2", "-2", "1/2", "-1/2")))
 
 
+@cache
 def matrices(tile: int, window: int) -> tuple[Matrix, Matrix, Matrix]:
     """``A^T`` (tile x n), ``G`` (n x window), ``B^T`` (n x n): ``y = A^T [(G g) * (B^T d)]``, n = tile + window - 1.
 
@@ -54,7 +56,9 @@ def _product(roots: Sequence[Fraction], length: int) -> list[Fraction]:
 
 
 def _array(rows: Sequence[Sequence[Fraction]]) -> Matrix:
-    return np.array([[float(x) for x in row] for row in rows], dtype="float32")
+    made = np.array([[float(x) for x in row] for row in rows], dtype="float32")
+    made.flags.writeable = False
+    return made
 
 
 def why_not_winograd(conv: Convolution, tile: int, window: int) -> str | None:
