@@ -76,7 +76,7 @@ class AffineReader:
     """
 
     def __init__(self, variables: Sequence[Any], extents: Sequence[Extent], ranges: Sequence[Any]) -> None:
-        self._numbers = {v: i for i, v in enumerate(variables)}
+        self._numbers = {hash(v): i for i, v in enumerate(variables)}  # TVM's own == makes an expression first
         self._variables = variables
         self._extents = extents
         self._ranges = ranges
@@ -84,7 +84,7 @@ class AffineReader:
 
     def number(self, variable: Any) -> int | None:
         """The position of a TVM variable among the iteration variables."""
-        return self._numbers.get(variable)
+        return self._numbers.get(hash(variable))
 
     def read(self, expr: Any) -> Affine | None:
         """The sum that equals ``expr``. A variable of extent 1 keeps its name only when it stands alone."""
@@ -105,7 +105,7 @@ class AffineReader:
         return self._analyzer.simplify(expr)
 
     def _variable(self, expr: Any) -> Affine | None:
-        number = self._numbers.get(expr)
+        number = self._numbers.get(hash(expr))
         return None if number is None else Affine((Term(1, number, 1, self._extents[number]),))
 
     def _walk(self, expr: Any) -> Affine | None:

@@ -79,7 +79,8 @@ class _PrimFuncReader:
 
     def __init__(self, func: Any) -> None:
         self.func = func
-        self.variable_index: dict[Any, int] = {}
+        self.variable_index: dict[int, int] = {}
+        """Of buffers, by their hashes: TVM's own == makes an expression first."""
         self.uses: list[_BufferUse] = []
         self.symbols: dict[str, Any] = {}
         self.groups = axis_groups(func)
@@ -119,7 +120,7 @@ class _PrimFuncReader:
         for extent in shape:
             if type(extent) is not tirx.IntImm:
                 self._symbols_in(extent)
-        self.variable_index[var] = len(self.uses)
+        self.variable_index[hash(var)] = len(self.uses)
         self.uses.append(_BufferUse(var, tuple(map(extent_of, shape)), role))
 
     def _symbols_in(self, expr: Any) -> None:
@@ -207,7 +208,7 @@ class _BlockReader:
         return tuple(stores)
 
     def _access(self, buffer: Any, indices: Any) -> Access:
-        number = self.function.variable_index.get(buffer)
+        number = self.function.variable_index.get(hash(buffer))
         if number is None:
             raise _NotUnderstoodError
         return Access(number, tuple(map(self._index, items_of(indices))))
@@ -290,30 +291,31 @@ def _scalar_type(expr: Any) -> str:
     return dtype
 
 
-def _loops(statement: Any) -> tuple[Any, dict[Any, Extent]]:
-    """The block under a nest of plain loops, and the loops' extents."""
-    loops: dict[Any, Extent] = {}
+def _loops(statement: Any) -> tuple[Any, dict[int, Extent]]:
+    """The block under a nest of plain loops, and the loops' extents, by the hashes of their variables."""
+    loops: dict[int, Extent] = {}
     while type(statement) is tirx.For:
         start = statement.min
         if int(statement.kind) or statement.annotations or type(start) is not tirx.IntImm or start.value:
             raise _NotUnderstoodError
-        loops[statement.loop_var] = extent_of(statement.extent)
+        loops[hash(statement.loop_var)] = extent_of(statement.extent)
         statement = statement.body
     if type(statement) is not s_tir.stmt.SBlockRealize:
         raise _NotUnderstoodError
     return statement, loops
 
 
-def _check_bindings(values: Sequence[Any], iters: Sequence[Iter], loops: dict[Any, Extent]) -> None:
+def _check_bindings(values: Sequence[Any], iters: Sequence[Iter], loops: dict[int, Extent]) -> None:
     """Every block variable is one loop over its whole extent, and no loop repeats the block."""
     free = dict(loops)
-    order = list(loops)
-    reduced = [v for v, i in zip(values, iters, strict=True) if i.kind is IterKind.REDUCE and v in loops]
-    if reduced != sorted(reduced, key=order.index):
+    places = {loop: place for place, loop in enumerate(loops)}
+    reduced = [hash(v) for v, i in zip(values, iters, strict=True) if i.kind is IterKind.REDUCE]
+    order = [places[loop] for loop in reduced if loop in places]
+    if order != sorted(order):
         raise _NotUnderstoodError
     for value, axis in zip(values, iters, strict=True):
         if type(value) is tvm.ir.Var:
-            if free.pop(value, None) != axis.extent:
+            if free.pop(hash(value), None) != axis.extent:
                 raise _NotUnderstoodError
         elif axis.extent != 1 or type(value) is not tirx.IntImm or value.value:
             raise _NotUnderstoodError
