@@ -20,7 +20,7 @@ from eqsat_layout.graph.legalize import REFUSALS, kernel_of, legalize
 from eqsat_layout.graph.te_kernels import TeKernel
 from eqsat_layout.graph.templates import Template, leaf_exprs
 from eqsat_layout.graph.vdevices import without_device
-from eqsat_layout.system.beside import Start, beside
+from eqsat_layout.system.second_thread import Start, second_thread
 
 _FEW: Final = 4
 """Calls that are legalised before a second thread has begun."""
@@ -45,7 +45,7 @@ def legalised_in_turn(calls: Sequence[Any]) -> Iterator[Legalised]:
     Of more than a few, types are inferred and PrimFuncs made beside, while the next kernels are described and those
     that are done are read.
     """
-    with nullcontext(cache) if len(calls) <= _FEW else beside() as start:
+    with nullcontext(cache) if len(calls) <= _FEW else second_thread() as start:
         begun = [_Begun.of(call, start) for call in calls]
         by_module: dict[_Begun, Any] = {}
         for one in begun:
@@ -94,7 +94,7 @@ class _Begun:
         if kernel is None or not self.is_done_by(kernel.operands, kernel.ty):
             return None
         try:
-            return kernel.func()
+            return kernel.func
         except REFUSALS:
             return None
 

@@ -20,7 +20,7 @@ from eqsat_layout.graph import images, quiet, wide_norms
 from eqsat_layout.graph.op_names import ops_in
 from eqsat_layout.graph.packed_convolution import PackedConvolution
 from eqsat_layout.graph.te_kernels import TeKernel
-from eqsat_layout.system.beside import Start
+from eqsat_layout.system.second_thread import Start
 from eqsat_layout.tir.counts_in_halves import with_wide_counts
 from eqsat_layout.tir.empty_reductions import with_empty_reductions
 from eqsat_layout.tir.intrinsics import short_name
@@ -74,7 +74,7 @@ def kernel_of(call: Any, start: Start[Any] = cache) -> TeKernel | None:
         made = _legalizer_of(str(call.op.name))(_KernelsOnly(start), call)
     except REFUSALS:  # of what a builder is asked for besides
         return None
-    return replace(made, func=lambda: _mended(made.func())) if isinstance(made, TeKernel) else None
+    return replace(made, lowered=lambda: _mended(made.func)) if isinstance(made, TeKernel) else None
 
 
 class _KernelsOnly:

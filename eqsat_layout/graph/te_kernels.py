@@ -15,14 +15,14 @@ from typing import Any
 from tvm import ir, relax, te, tirx
 from tvm.relax.expr import te_tensor
 
-from eqsat_layout.system.beside import Start
+from eqsat_layout.system.second_thread import Start
 
 
 @dataclass(frozen=True)
 class TeKernel:
-    """What makes a PrimFunc, the values that that is called with, and the type of its only result."""
+    """A PrimFunc, the values that it is called with, and the type of its only result. ``lowered`` waits for it."""
 
-    func: Callable[[], Any]
+    lowered: Callable[[], Any]
     operands: tuple[Any, ...]
     ty: Any
 
@@ -44,8 +44,13 @@ class TeKernel:
         made = compute(*map(given.converted, args), **{name: given.converted(arg) for name, arg in kwargs.items()})
         if not isinstance(made, te.Tensor):
             raise TypeError("there are several results")
-        func = start(partial(_lowered, [*given.tensors, made]))
-        return cls(func, tuple(given.values), relax.TensorType(_known(made.shape), made.dtype))
+        lowered = start(partial(_lowered, [*given.tensors, made]))
+        return cls(lowered, tuple(given.values), relax.TensorType(_known(made.shape), made.dtype))
+
+    @property
+    def func(self) -> Any:
+        """The PrimFunc; raises what TVM raises where it makes none."""
+        return self.lowered()
 
 
 def _lowered(tensors: Sequence[Any]) -> Any:

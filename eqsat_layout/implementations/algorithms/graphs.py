@@ -13,7 +13,7 @@ from tvm import ir, relax, te, tirx, topi
 
 from eqsat_layout.graph.te_kernels import TeKernel
 from eqsat_layout.implementations.algorithms.convolution import Convolution
-from eqsat_layout.system.beside import Start, beside
+from eqsat_layout.system.second_thread import Start, second_thread
 
 
 def ordered_by(axes: Sequence[int], values: Sequence[Any]) -> tuple[Any, ...]:
@@ -39,8 +39,10 @@ class GraphBuilder:
     def emit_kernel(self, compute: Callable[..., te.Tensor], *operands: Any, name: str) -> Any:
         """The variable of what ``compute`` makes of operands whose sizes are known; the PrimFunc is made beside."""
         kernel = TeKernel.of(compute, operands, start=self._start)
-        callee = ir.GlobalVar(f"{name}_{len(self._kernels)}")
-        relax.expr._update_type(callee, relax.FuncType([arg.ty for arg in kernel.operands], kernel.ty))
+        is_taken = any(other.name_hint == name for other in self._kernels)
+        callee = ir.GlobalVar(f"{name}_{len(self._kernels)}" if is_taken else name)
+        types = [operand.ty for operand in kernel.operands]
+        relax.expr._update_type(callee, relax.FuncType([*types, kernel.ty], relax.TupleType([]), purity=False))
         self._kernels[callee] = kernel
         return self._builder.emit(relax.call_tir(callee, kernel.operands, kernel.ty))
 
@@ -52,7 +54,7 @@ class GraphBuilder:
             self._builder.emit_func_output(result)
         module = self._builder.get()
         for callee, kernel in self._kernels.items():
-            module[callee] = kernel.func()
+            module[callee] = kernel.func
         return module
 
 
@@ -63,7 +65,7 @@ def module_of(conv: Convolution, compute: Callable[[GraphBuilder, Any, Any], Any
     all outputs, each with the inputs of its own group, also where that of the op has it the other way round.
     """
     data, kernel, params = _operands(conv)
-    with beside() as start:
+    with second_thread() as start:
         builder = GraphBuilder(start)
 
         def emit_result() -> Any:

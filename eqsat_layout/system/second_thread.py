@@ -21,7 +21,7 @@ same."""
 
 
 @contextmanager
-def beside() -> Iterator[Start[Any]]:
+def second_thread() -> Iterator[Start[Any]]:
     """Where work is done beside the calling thread, one piece after the other.
 
     Who asks for a piece that is not begun yet does it: where no core is free, nobody waits for the other thread. With
