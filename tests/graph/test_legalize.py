@@ -392,3 +392,19 @@ def test_a_kernel_that_is_made_alone_is_that_of_a_module(make, shapes, is_alone)
     assert (kernel is not None) == is_alone
     assert tvm_ffi.structural_equal(made.func, expected.without_attr("global_symbol"), map_free_vars=True)
     assert kernel is None or tvm_ffi.structural_equal(kernel.func, made.func, map_free_vars=True)
+
+
+def test_calls_that_are_legalised_together_are_what_each_is_alone() -> None:
+    """In turn, with a second thread: kernels, what is legalised as a module, what has no kernel, and what is ill-typed."""
+    x, y, z = (
+        relax.Var(name, relax.TensorType(shape, "float32")) for name, shape in zip("xyz", [(6, 6), (6, 5), (6,)])
+    )
+    builder = relax.BlockBuilder()
+    made = [R.add(x, x), R.matmul(x, y), R.nn.softmax(x), R.split(x, 2, axis=1), R.add(x, z), R.variance(x), R.sum(y)]
+    calls = [*map(builder.normalize, made), R.add(x, y), R.nn.relu(x)] * 2
+    for call, together in zip(calls, legalise_calls(calls), strict=True):
+        (alone,) = legalise_calls([call])
+        assert (together.func is None) == (alone.func is None)
+        assert alone.func is None or tvm_ffi.structural_equal(together.func, alone.func, map_free_vars=True)
+        assert (together.type is None) == (alone.type is None) == (call is calls[7] or call is calls[16])
+        assert alone.type is None or tvm_ffi.structural_equal(together.type, alone.type)
