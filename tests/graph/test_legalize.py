@@ -395,10 +395,8 @@ def test_a_kernel_that_is_made_alone_is_that_of_a_module(make, shapes, is_alone)
 
 
 def test_calls_that_are_legalised_together_are_what_each_is_alone() -> None:
-    """In turn, with a second thread: kernels, what is legalised as a module, what has no kernel, and what is ill-typed."""
-    x, y, z = (
-        relax.Var(name, relax.TensorType(shape, "float32")) for name, shape in zip("xyz", [(6, 6), (6, 5), (6,)])
-    )
+    """In turn, beside a second thread: kernels, what is legalised as a module, and what is ill-typed."""
+    x, y, z = (relax.Var("p", relax.TensorType(shape, "float32")) for shape in [(6, 6), (6, 5), (6,)])
     builder = relax.BlockBuilder()
     made = [R.add(x, x), R.matmul(x, y), R.nn.softmax(x), R.split(x, 2, axis=1), R.add(x, z), R.variance(x), R.sum(y)]
     calls = [*map(builder.normalize, made), R.add(x, y), R.nn.relu(x)] * 2
