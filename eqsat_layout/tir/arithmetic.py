@@ -33,11 +33,13 @@ def _not_equal(a: Any, b: Any) -> Any:
     return np.not_equal(a, b)
 
 
-def _truncated_div(a: Any, b: Any) -> Any:
+def truncated_div(a: Any, b: Any) -> Any:
+    """As C divides; of the smallest integer too, which has no absolute value."""
     if are_floats(a, b):
         return a / b
-    b = np.where(b == 0, 1, b)  # in a branch that is not taken
-    return (np.sign(a) * np.sign(b) * (np.abs(a) // np.abs(b))).astype(np.result_type(a, b))
+    b = np.where(b == 0, 1, b).astype(np.asarray(b).dtype)  # in a branch that is not taken
+    is_rounded_down = (np.fmod(a, b) != 0) & (np.less(a, 0) != np.less(b, 0))
+    return np.floor_divide(a, b) + is_rounded_down
 
 
 def _floor_div(a: Any, b: Any) -> Any:
@@ -56,7 +58,7 @@ BINARY: Mapping[Any, Callable[[Any, Any], Any]] = {
     tirx.Add: np.add,
     tirx.Sub: np.subtract,
     tirx.Mul: np.multiply,
-    tirx.Div: _truncated_div,
+    tirx.Div: truncated_div,
     tirx.Mod: _truncated_mod,
     tirx.FloorDiv: _floor_div,
     tirx.FloorMod: _floor_mod,

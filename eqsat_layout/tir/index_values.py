@@ -15,7 +15,7 @@ from tvm import tirx
 
 from eqsat_layout.maps import Extent
 from eqsat_layout.tir.affine import Affine, Term, divided, summed
-from eqsat_layout.tir.arithmetic import are_floats
+from eqsat_layout.tir.arithmetic import truncated_div
 from eqsat_layout.tir.computation import Index, Value
 from eqsat_layout.tir.scalar_functions import ROUNDED
 
@@ -114,20 +114,14 @@ def _widens(cast: Value) -> bool:
     return cast.args[0].dtype == cast.dtype or (cast.args[0].dtype, cast.dtype) == ("int32", "int64")
 
 
-def _truncated(a: Any, b: Any) -> Any:
-    if are_floats(a, b):
-        return a / b
-    return np.sign(a) * np.sign(b) * (abs(a) // abs(b))
-
-
 _NUMPY: dict[str, Callable[..., Any]] = {
     "Add": operator.add,
     "Sub": operator.sub,
     "Mul": operator.mul,
     "FloorDiv": operator.floordiv,
     "FloorMod": operator.mod,
-    "Div": _truncated,
-    "Mod": lambda a, b: a - _truncated(a, b) * b,
+    "Div": truncated_div,
+    "Mod": lambda a, b: a - truncated_div(a, b) * b,
     "Min": np.minimum,
     "Max": np.maximum,
     "EQ": operator.eq,
