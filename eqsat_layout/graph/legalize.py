@@ -78,8 +78,8 @@ def kernel_of(call: Any, start: Start[Any] = cache) -> TeKernel | None:
 
 
 def is_described(legalizer: Legalizer, call: Any) -> bool:
-    """Whether ``legalizer`` describes the one kernel that ``call`` is, which takes a tenth of the time of making it. What
-    it does not describe may be legalised all the same."""
+    """Whether ``legalizer`` describes the one kernel that ``call`` is, in a tenth of the time that it takes to make it.
+    What it does not describe may be legalised all the same."""
     try:
         return isinstance(legalizer(_KernelsOnly(cache), call), TeKernel)
     except REFUSALS:  # of what a builder is asked for besides
