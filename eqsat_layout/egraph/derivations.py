@@ -11,11 +11,11 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eqsat_layout.egraph.engine import Row, Tables
 from eqsat_layout.egraph.expressions import Expr, literal_sort, unquoted
 from eqsat_layout.egraph.reachable import united
 from eqsat_layout.egraph.recording import WHY, Atom, RecordedRule, Recording
 from eqsat_layout.egraph.rules import is_own
+from eqsat_layout.egraph.tables import Row, Tables
 
 Fact = tuple[str, Row]
 """A row of a table, by its columns; of a constructor it is an e-node. Cells are e-classes, names and numbers."""

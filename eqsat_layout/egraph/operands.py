@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from eqsat_layout.egraph.engine import Tables
+from eqsat_layout.egraph.tables import Tables
 
 
 class OperandLists:

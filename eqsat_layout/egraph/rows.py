@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from eqsat_layout.egraph.answers import Answers
-from eqsat_layout.egraph.engine import Row
 from eqsat_layout.egraph.names import Names
+from eqsat_layout.egraph.tables import Row
 from eqsat_layout.graph.constants import Constant
 from eqsat_layout.graph.graph import Graph, Node, Signature, TensorType
 from eqsat_layout.implementations.offers import Alternative

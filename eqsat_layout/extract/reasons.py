@@ -14,7 +14,7 @@ from typing import Any
 
 from eqsat_layout.egraph.derivations import Derivations, RunOp
 from eqsat_layout.egraph.limits import Stop
-from eqsat_layout.egraph.saturate import Saturated
+from eqsat_layout.egraph.saturated import Saturated
 from eqsat_layout.extract.decode import Decoder, StorePlace
 from eqsat_layout.extract.selection import Selection
 from eqsat_layout.extract.solver.frontier import solve

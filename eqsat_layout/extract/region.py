@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Final
 
 from eqsat_layout.cost.fusion import Fusion
-from eqsat_layout.egraph.saturate import Saturated
+from eqsat_layout.egraph.saturated import Saturated
 from eqsat_layout.extract.baseline import Rewrite
 from eqsat_layout.extract.decode import Decoder
 from eqsat_layout.extract.reasons import Reasons

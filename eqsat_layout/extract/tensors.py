@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from eqsat_layout.egraph.saturate import Saturated
+from eqsat_layout.egraph.saturated import Saturated
 from eqsat_layout.extract.conversions import Spec
 from eqsat_layout.graph.constants import Constant
 from eqsat_layout.graph.graph import Signature, TensorType

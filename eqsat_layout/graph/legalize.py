@@ -77,7 +77,7 @@ def kernel_of(call: Any, start: Start[Any] = cache) -> TeKernel | None:
     return replace(made, lowered=lambda: _mended(made.func)) if isinstance(made, TeKernel) else None
 
 
-def is_described(legalizer: Legalizer, call: Any) -> bool:
+def describes_kernel(legalizer: Legalizer, call: Any) -> bool:
     """Whether ``legalizer`` describes the one kernel that ``call`` is, in a tenth of the time that it takes to make it.
     What it does not describe may be legalised all the same."""
     try:

@@ -27,7 +27,8 @@ from eqsat_layout.egraph.python_rules import PythonRule
 from eqsat_layout.egraph.rule_lint import lint_notes
 from eqsat_layout.egraph.rule_notes import rule_notes
 from eqsat_layout.egraph.rules import Command, is_own, read_all, rule_files
-from eqsat_layout.egraph.saturate import Saturated, saturate
+from eqsat_layout.egraph.saturate import saturate
+from eqsat_layout.egraph.saturated import Saturated
 from eqsat_layout.errors import ILL_TYPED, CostError, EqsatError, MalformedModuleError, RuleError, TargetError
 from eqsat_layout.extract.baseline import baseline
 from eqsat_layout.extract.decode import Decoder

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from eqsat_layout.egraph.answers import RefusedFormat
+from eqsat_layout.egraph.flow_answers import RefusedFormat
 from eqsat_layout.egraph.rule_notes import users_rules
 from eqsat_layout.extract.baseline import Rewrite
 from eqsat_layout.extract.region import Region

@@ -16,7 +16,8 @@ from eqsat_layout.egraph.engine import Engine
 from eqsat_layout.egraph.limits import Budget, Limits, Stop
 from eqsat_layout.egraph.recording import WHY, recorded
 from eqsat_layout.egraph.rules import Command, read_all, rule_files
-from eqsat_layout.egraph.saturate import Saturated, saturate
+from eqsat_layout.egraph.saturate import saturate
+from eqsat_layout.egraph.saturated import Saturated
 from eqsat_layout.graph.importer import import_module
 from eqsat_layout.implementations.collect import make_offers
 from eqsat_layout.targets.registry import target

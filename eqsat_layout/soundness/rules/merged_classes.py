@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from eqsat_layout.egraph.engine import Tables
 from eqsat_layout.egraph.expressions import show
+from eqsat_layout.egraph.tables import Tables
 from eqsat_layout.soundness.rules.ill_typed import IllTypedError
 from eqsat_layout.soundness.rules.model import RuleModel
 from eqsat_layout.soundness.rules.rule_base import RuleBase

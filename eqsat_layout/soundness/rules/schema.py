@@ -20,7 +20,7 @@ from tvm import relax
 
 from eqsat_layout.errors import ILL_TYPED
 from eqsat_layout.graph.graph import TensorType
-from eqsat_layout.graph.legalize import REFUSALS, is_described
+from eqsat_layout.graph.legalize import REFUSALS, describes_kernel
 from eqsat_layout.graph.op_calls import attributes_of, documentation_of, fields_of, function_of, parameters
 from eqsat_layout.graph.op_names import relax_ops
 from eqsat_layout.notes import last_of
@@ -108,7 +108,7 @@ class OpCall:
         if legalizer is None:
             return ""
         variables = self.variables
-        if is_described(legalizer, normalized(self.build(*variables))):
+        if describes_kernel(legalizer, normalized(self.build(*variables))):
             return ""
         builder = relax.BlockBuilder()
         why = "it is not legalised"
