@@ -45,7 +45,7 @@ _MULTIPLY_ADD: Final = "relax.ewise_fma"
 
 Legalizer = Callable[[Any, Any], Any]
 
-REFUSALS: Final = (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+REFUSALS: Final = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 """What TVM's own legalisations raise for calls that they can't do, over all ops with many shapes and types."""
 
 
@@ -187,14 +187,15 @@ def _scatter_legalizer(legalizer: Legalizer) -> Legalizer:
 
 
 def _mean_legalizer(legalizer: Legalizer) -> Legalizer:
-    """Of no elements it is NaN, as 0 over 0 is; TVM divides by their number."""
+    """Of no elements it is NaN, as 0 over 0 is, and 0 of whole numbers; TVM divides by their number."""
 
     def attempt(builder: Any, call: Any) -> Any:
         if not _holds_nothing(call.args[0].ty):
             return legalizer(builder, call)
-        nan = tirx.const(math.nan, str(call.ty.dtype))
+        dtype = str(call.ty.dtype)
+        none = tirx.const(math.nan if dtype.startswith(("float", "bfloat")) else 0, dtype)
         return builder.call_te(
-            lambda: te.compute(call.ty.shape.values, lambda *_: nan, "nothing"), primfunc_name_hint=short_name(call)
+            lambda: te.compute(call.ty.shape.values, lambda *_: none, "nothing"), primfunc_name_hint=short_name(call)
         )
 
     return attempt

@@ -406,3 +406,20 @@ def test_calls_that_are_legalised_together_are_what_each_is_alone() -> None:
         assert alone.func is None or tvm_ffi.structural_equal(together.func, alone.func, map_free_vars=True)
         assert (together.type is None) == (alone.type is None) == (call is calls[7] or call is calls[16])
         assert alone.type is None or tvm_ffi.structural_equal(together.type, alone.type)
+
+
+@pytest.mark.parametrize("mean", [R.mean, R.std, R.variance])
+@pytest.mark.parametrize("dtype", ["int32", "uint8"])
+def test_means_of_no_whole_numbers_are_0(mean, dtype) -> None:
+    """NaN is none: to compile them raised TVM's own errors."""
+    mod = program(lambda b, x: b.emit(mean(x, axis=[0])), (0, 3), dtype=dtype)
+    machine = relax.VirtualMachine(eqsat_layout.compile(mod), tvm.cpu(), memory_cfg="naive")
+    assert machine["main"](tvm.runtime.tensor(np.zeros((0, 3), dtype))).numpy().tolist() == [0, 0, 0]
+
+
+def test_kernels_are_begun_before_types_are_known_to_be_right() -> None:
+    """TVM's legalisation takes the axis modulo the rank, 0, of a scalar that type inference refuses."""
+    x, i = (relax.Var("p", relax.TensorType(shape, dtype)) for shape, dtype in [((), "float32"), ((2,), "int64")])
+    written = R.take(x, i, axis=-2)
+    call = relax.Call(written.op, written.args, written.attrs, ret_ty=relax.TensorType((2,), "float32"))
+    assert [(one.func, one.type) for one in legalise_calls([call] * 6)] == [(None, None)] * 6
