@@ -31,8 +31,10 @@ VARIANTS = 6
 
 
 def check_answers(model: RuleModel) -> tuple[int, list[str]]:
-    """How many rows were checked, and what is wrong. What can't be checked is a gap, which ``questions.py`` says; what a
-    model takes too long for is left to others."""
+    """How many rows were checked, and what is wrong. What can't be checked is a gap, which ``questions.py`` says.
+
+    What a model takes too long for is left to others.
+    """
     checked = 0
     wrong: list[str] = []
     for relation in model.lexicon.answered:

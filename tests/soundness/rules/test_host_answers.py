@@ -63,6 +63,15 @@ def test_right_answers() -> None:
     assert report.wrong_answers == report.crashes == []
 
 
+def test_an_answer_that_takes_too_long_to_check_is_left_to_other_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``fuzz --seconds 600`` ended with a traceback after half a minute: in its 45th model."""
+    checked = fuzz(models=1).answers
+    monkeypatch.setattr(terms, "_LOOKED_AT", 0)
+    report = fuzz(models=1)
+    assert 0 < report.answers < checked
+    assert report.wrong_answers == report.crashes == []
+
+
 @pytest.fixture(scope="module")
 def lied_to() -> Iterator[FuzzReport]:
     with pytest.MonkeyPatch.context() as patch:
@@ -82,12 +91,3 @@ def test_a_wrong_answer_is_found(lied_to: FuzzReport, said: str) -> None:
 
 def test_a_host_that_raises_is_found(lied_to: FuzzReport) -> None:
     assert any("ask-cancel" in line and "ValueError: oh" in line for line in lied_to.crashes)
-
-
-def test_an_answer_that_takes_too_long_to_check_is_left_to_other_models(monkeypatch: pytest.MonkeyPatch) -> None:
-    """``fuzz --seconds 600`` ended with a traceback after half a minute: in its 45th model."""
-    checked = fuzz(models=1).answers
-    monkeypatch.setattr(terms, "_LOOKED_AT", 0)
-    report = fuzz(models=1)
-    assert 0 < report.answers < checked
-    assert report.wrong_answers == report.crashes == []
