@@ -44,13 +44,14 @@ def test_rules_of_a_chain_are_looked_for_in_one_another(tmp_path: Path) -> None:
 COUNTED = """
 (relation depth (Tensor Tensor i64))
 (rule ((= y (Op k (Arg x (End)))) (is k "relax.negative")) ((depth y x 1)) :ruleset logical :name "first")
-(rule ((depth y x n) (= z (Op k (Arg y (End)))) (is k "relax.bitwise_not")) ((depth z x (+ n 1))) :ruleset logical :name "next")
+(rule ((depth y x n) (= z (Op k (Arg y (End)))) (is k "relax.bitwise_not")) ((depth z x (+ n 1)))
+    :ruleset logical :name "next")
 (rule ((depth y x 2)) ((union y x)) :ruleset logical :name "two")
 """
 
 
 def test_counts_in_a_chain_are_looked_for(tmp_path: Path) -> None:
-    """Only rules that conclude names were: two ops that a count leads to met by chance, and with one seed of three never."""
+    """Only what rules conclude of names was: the ops that a count leads to met by chance, with one seed of three never."""
     path = tmp_path / "chain.egg"
     path.write_text(COUNTED, encoding="utf-8")
     found = named(read_rule_base([*rule_files(), path]), "two")
