@@ -51,7 +51,7 @@ COUNTED = """
 
 
 def test_counts_in_a_chain_are_looked_for(tmp_path: Path) -> None:
-    """Only what rules conclude of names was: the ops that a count leads to met by chance, with one seed of three never."""
+    """Only what rules conclude of names was: ops that a count leads to met by chance, or never."""
     path = tmp_path / "chain.egg"
     path.write_text(COUNTED, encoding="utf-8")
     found = named(read_rule_base([*rule_files(), path]), "two")
