@@ -292,9 +292,10 @@ class Pattern:
             return "float32"
         key, signatures = str(term[1]), self.model.vocabulary.signatures
         chosen = self.scope.get(key)
-        if chosen in self.model.values.parts:
+        part = self.model.values.parts.get(str(chosen))
+        if part is not None:
             operand = term[2] if term[0] == "at" else next(iter(arguments_of(term[2])[0]), "")
-            return self._dtype_given(operand, taken_shape(self.model.values.parts[chosen]))
+            return self._dtype_given(operand, taken_shape(part))
         options = [chosen] if chosen is not None else self._options.get(key, ())
         made = [s.results[0] for k in options if (s := signatures.get(k)) is not None and len(s.results) == 1]
         dtypes = dict.fromkeys(ty.dtype for ty in made if ty is not None and ty.shape == shape)
