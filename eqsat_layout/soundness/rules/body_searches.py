@@ -67,8 +67,8 @@ def _unfolded(base: RuleBase, body: tuple[Expr, ...], depth: int) -> list[tuple[
 
 
 def _bodies_for(base: RuleBase, rule: Rule, fact: tuple[Expr, ...], suffix: str) -> Iterator[tuple[Expr, ...]]:
-    """The rule's body for each of its actions that concludes the fact, with its own names for other variables. A column
-    that it works out, such as a count, may be what the fact says."""
+    """The rule's body for each of its actions that concludes the fact, with its own names for other variables. What it
+    counts may be what the fact says."""
     for action in rule.actions if fact[0] in without_meaning(rule, base) else ():
         if not isinstance(action, tuple) or action[0] != fact[0]:
             continue
@@ -77,7 +77,9 @@ def _bodies_for(base: RuleBase, rule: Rule, fact: tuple[Expr, ...], suffix: str)
             continue
         names: dict[str, Expr] = {name: f"{name}{suffix}" for name in variables(rule.body)}
         names |= {str(own): given for own, given in columns if is_variable(own)}
-        yield tuple(substituted(one, names) for one in rule.body)
+        made = [one for one in columns if isinstance(one[0], tuple) and one[0][0] in base.constructors]
+        terms = (("=", given, substituted(own, names)) for own, given in made)
+        yield (*(substituted(one, names) for one in rule.body), *terms)
 
 
 def body_search_of(base: RuleBase, body: Sequence[Expr]) -> BodySearch:

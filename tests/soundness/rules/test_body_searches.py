@@ -59,6 +59,22 @@ def test_counts_in_a_chain_are_looked_for(tmp_path: Path) -> None:
     assert {"relax.negative"} not in found  # that is one deep
 
 
+def test_terms_that_a_chain_concludes_of_are_looked_for(tmp_path: Path) -> None:
+    path = tmp_path / "chain.egg"
+    path.write_text(
+        """(relation first (Tensor))
+        (rule ((= y (Op k a)) (is k "relax.topk")) ((first (Get 0 y))) :ruleset logical :name "made")
+        (rule ((first y) (= z (Op k (Arg y (End)))) (is k "relax.abs")) ((union z y)) :ruleset logical :name "used")
+        """,
+        encoding="utf-8",
+    )
+    base = read_rule_base([*rule_files(), path])
+    (rule,) = (rule for rule in base.rules if rule.name == "used")
+    _, (_, sought) = searches(base, rule)
+    assert {op for _, op in sought.named} == {"relax.topk", "relax.abs"}
+    assert [b[0] for a, b in sought.equations if a == "y"] == ["Get"]
+
+
 def test_a_relation_with_a_meaning_is_looked_for_by_it(tmp_path: Path) -> None:
     path = tmp_path / "chain.egg"
     path.write_text(";= (zero z) := (live z)\n" + CHAIN, encoding="utf-8")
