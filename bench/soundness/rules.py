@@ -72,7 +72,8 @@ def main() -> int:
         verdict = mutants(base, options.seconds, options.seed)
     console.print(mutants_table(verdict, time.perf_counter() - start))
     for survivor in verdict.survivors:
-        console.print(f"survives: {survivor}", style="red", highlight=False)
+        how = "survives, and matches nothing" if survivor in verdict.unmatched else "survives"
+        console.print(f"{how}: {survivor}", style="red", highlight=False)
     return 0 if is_clean and not verdict.survivors else 1
 
 
@@ -156,7 +157,7 @@ def mutants_table(verdict: Verdict, seconds: float) -> Table:
     table.add_row("mutants", f"{count:,} in {seconds:.0f} s")
     table.add_row("sound all the same, by proof", f"{len(verdict.sound):,}")
     table.add_row("caught", f"{len(verdict.caught):,}")
-    table.add_row("survivors", f"{len(verdict.survivors):,}")
+    table.add_row("survivors", f"{len(verdict.survivors):,}, {len(verdict.unmatched):,} of which match nothing")
     table.add_row("mutation score", f"{verdict.score:.1%}")
     return table
 

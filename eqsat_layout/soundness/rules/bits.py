@@ -30,6 +30,9 @@ _PLACES = (2, 2, 3, 4)
 """How many places indices are drawn of."""
 _SPOKEN = 0.3
 """How often an element of that world is one of the numbers that rules speak of."""
+_FORGETFUL = 8
+"""One of so many pairs of floats is NaN and an infinity: what keeps the larger of two forgets a NaN, and what stood
+before it, when a number follows."""
 _OPPOSED = 0.4
 """How often a special world that holds few numbers holds two that undo each other, or are equal and not the same."""
 
@@ -158,7 +161,7 @@ def _beside_ties(dtype: np.dtype[Any]) -> Iterator[int | float]:
 def _opposites(number: int, dtype: np.dtype[Any]) -> Array:
     """The two ends of a dtype, or both zeros: of two tensors that hold these only, most elements undo each other; and
     ties, which orders and maxima decide somehow, are everywhere. Or two neighbours, which other dtypes have as one; a
-    zero and what is rounded to the other one."""
+    zero and what is rounded to the other one; NaN and an infinity."""
     if dtype.kind in "iu":
         info = np.iinfo(dtype)
         ends = [[info.min, info.max], [info.max - 1, info.max], [info.min, info.min + 1]]
@@ -169,7 +172,8 @@ def _opposites(number: int, dtype: np.dtype[Any]) -> Array:
     largest, least = float(limits.max), float(limits.smallest_subnormal)
     pairs = [[np.inf, -np.inf], [0.0, -0.0], [largest, -largest], [-least, 0.0], [least, -0.0]]
     pairs.append([1.0, 1.0 + float(limits.eps)])
-    return np.array(pairs[number % len(pairs)], dtype)
+    rest, place = divmod(number, len(pairs))
+    return np.array([np.nan, (-np.inf, np.inf)[place % 2]] if rest % _FORGETFUL == 0 else pairs[place], dtype)
 
 
 def _small(rng: np.random.Generator, shape: Sequence[Any], dtype: np.dtype[Any]) -> Array:

@@ -67,12 +67,19 @@ def _unfolded(base: RuleBase, body: tuple[Expr, ...], depth: int) -> list[tuple[
 
 
 def _bodies_for(base: RuleBase, rule: Rule, fact: tuple[Expr, ...], suffix: str) -> Iterator[tuple[Expr, ...]]:
-    """The rule's body for each of its actions that concludes the fact, with its own names for other variables."""
+    """The rule's body for each of its actions that concludes the fact, with its own names for other variables. What it
+    counts may be what the fact says."""
     for action in rule.actions if fact[0] in without_meaning(rule, base) else ():
-        if isinstance(action, tuple) and action[0] == fact[0] and all(map(is_variable, action[1:])):
-            names: dict[str, Expr] = {name: f"{name}{suffix}" for name in variables(rule.body)}
-            names |= {str(own): given for own, given in zip(action[1:], fact[1:], strict=True)}
-            yield tuple(substituted(one, names) for one in rule.body)
+        if not isinstance(action, tuple) or action[0] != fact[0]:
+            continue
+        columns = list(zip(action[1:], fact[1:], strict=True))
+        if any(_is_literal(own) and _is_literal(given) and own != given for own, given in columns):
+            continue
+        names: dict[str, Expr] = {name: f"{name}{suffix}" for name in variables(rule.body)}
+        names |= {str(own): given for own, given in columns if is_variable(own)}
+        made = [one for one in columns if isinstance(one[0], tuple) and one[0][0] in base.constructors]
+        terms = (("=", given, substituted(own, names)) for own, given in made)
+        yield (*(substituted(one, names) for one in rule.body), *terms)
 
 
 def body_search_of(base: RuleBase, body: Sequence[Expr]) -> BodySearch:
@@ -121,6 +128,10 @@ def _alike(said: Sequence[tuple[Expr, ...]]) -> Iterator[tuple[str, ...]]:
 
 def _attribute(fact: tuple[Expr, ...]) -> tuple[str, str, Expr | None]:
     return str(fact[1]), str(fact[2])[1:-1], fact[3] if len(fact) > 3 else None
+
+
+def _is_literal(term: Expr) -> bool:
+    return isinstance(term, str) and not is_variable(term)
 
 
 def is_text(term: Expr) -> bool:

@@ -42,6 +42,8 @@ _POSITIONS = (0, 0, 1, 2, 3, 4, 9, 9, -1, -1, -2, -3, -9, -9)
 _STEPS = (1, 2, 3, -1, -1, -2)
 _MIXED = 0.15
 """How often the operands of a call are of two dtypes, such as values and indices."""
+_AS_FIRST = 0.25
+"""How often a shape is like that of the first operand: of the rows of numbers few have to do with it."""
 _KEPT = (0.1, 0.4, 0.8, 0.95)
 """How often the attributes of a call that have a default keep it."""
 
@@ -103,7 +105,17 @@ class ArgumentDraw:
         """What one attribute is."""
         if parameter.default is not inspect.Parameter.empty and self._rng.random() < self._kept:
             return parameter.default
+        if parameter.kind == "Shape" and self._rng.random() < _AS_FIRST:
+            return self._shape_of_first()
         return self._value(parameter, parameter.hint)
+
+    def _shape_of_first(self) -> list[int]:
+        """That of the first operand, or one that it broadcasts to, or that has as many elements."""
+        rng, shape = self._rng, [int(e) for e in self._first.shape]
+        if rng.random() < 0.3:
+            return rng.sample(shape, len(shape))
+        front = [rng.choice((1, 2, 3))] if rng.random() < 0.3 else []
+        return [*front, *(_widened(e, rng) for e in shape)]
 
     def _value(self, parameter: Parameter, hint: Any) -> Any:
         rng = self._rng

@@ -38,11 +38,14 @@ class Mutant:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of the mutants. ``sound``: proved to conclude nothing false, they only conclude other things."""
+    """What became of the mutants. ``sound``: proved to conclude nothing false, they only conclude other things.
+    ``unmatched``: the survivors of which no model has an instance, such as those that take the name of an op for the
+    types of its operands: they conclude nothing."""
 
     caught: tuple[Mutant, ...]
     sound: tuple[Mutant, ...]
     survivors: tuple[Mutant, ...]
+    unmatched: tuple[Mutant, ...] = ()
 
     @property
     def score(self) -> float:
@@ -66,14 +69,17 @@ def judge(
     for mutant in mutants:
         (sound if prover.prove(mutant.rule).proved else doubtful).append(mutant)
     left, caught = doubtful, []
+    matched: set[str] = set()
     start, made = time.perf_counter(), 0
     while left and made < models and time.perf_counter() < start + seconds:
         report = _round(base, left, seed, made)
         wrong = {r.rule.name for r in report.rules if r.failures}
+        matched |= {r.rule.name for r in report.rules if r.matches}
         caught += [m for m in left if m.rule.name in wrong]
         left = [m for m in left if m.rule.name not in wrong]
         made += ROUND
-    return Verdict(tuple(caught), tuple(sound), tuple(left))
+    unmatched = tuple(mutant for mutant in left if mutant.rule.name not in matched)
+    return Verdict(tuple(caught), tuple(sound), tuple(left), unmatched)
 
 
 def _round(base: RuleBase, mutants: Sequence[Mutant], seed: int, first: int) -> FuzzReport:

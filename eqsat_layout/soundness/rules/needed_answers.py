@@ -16,9 +16,11 @@ from eqsat_layout.soundness.rules.fitting_parts import KINDS
 from eqsat_layout.soundness.rules.remarks import heads
 from eqsat_layout.soundness.rules.rule_base import RuleBase
 
-_COMPLETE = ("live", "typing", "typed", "rest", "item", "use", "constants", "filled-with")
-"""Relations of which models have all rows that are true, or some of all, whatever was asked."""
-_OF_NAMES = ("is", "attr", "default", "int-attr", "typed", "filled-with", "=")
+_TOLD = ("is", "attr", "default", "int-attr")
+_COMPLETE = (*_TOLD, "live", "typing", "typed", "rest", "item", "use", "constants", "filled-with")
+"""Relations of which models have all rows that are true, or some of all, whatever was asked: none, where there is no op
+of which one would be true."""
+_OF_NAMES = (*_TOLD, "typed", "filled-with", "=")
 """Facts of a body that match no op but those which stand in it with their names."""
 NO_NAMES = (*KINDS, "frozen")
 """What ops of any name are called: of views those that other ops and answers bring are needed too."""

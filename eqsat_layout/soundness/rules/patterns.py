@@ -19,6 +19,7 @@ from eqsat_layout.soundness.rules.fitting_parts import MisfitError
 from eqsat_layout.soundness.rules.forgotten import forgotten_operand
 from eqsat_layout.soundness.rules.ill_typed import IllTypedError
 from eqsat_layout.soundness.rules.model import RuleModel
+from eqsat_layout.soundness.rules.values import taken_shape
 
 BUDGET = 120
 """Ops that are tried for one body."""
@@ -276,11 +277,29 @@ class Pattern:
         if isinstance(term, str) and term not in self.scope and not self._definitions.get(term):  # of any dtype
             self.scope[term] = self._some(*taken)
             return int(self.scope[term])
-        wanted = None if isinstance(term, str) and term in self.scope else (taken[0], "float32")
+        wanted = None if isinstance(term, str) and term in self.scope else (taken[0], self._dtype_given(term, taken[0]))
         number = self._tensor(term, wanted)
         if not self.model.is_of(number, taken[0]):
             raise MisfitError
         return number
+
+    def _dtype_given(self, term: Expr, shape: tuple[Any, ...]) -> str:
+        """The dtype that a term is of: what takes any would be of float32 only, and bytes were never in a border."""
+        if isinstance(term, str):
+            definitions = self._definitions.get(term)
+            return self._dtype_given(definitions[0], shape) if definitions else "float32"
+        if term[0] not in ("Op", "at"):
+            return "float32"
+        key, signatures = str(term[1]), self.model.vocabulary.signatures
+        chosen = self.scope.get(key)
+        part = self.model.values.parts.get(str(chosen))
+        if part is not None:
+            operand = term[2] if term[0] == "at" else next(iter(arguments_of(term[2])[0]), "")
+            return self._dtype_given(operand, taken_shape(part))
+        options = [chosen] if chosen is not None else self._options.get(key, ())
+        made = [s.results[0] for k in options if (s := signatures.get(k)) is not None and len(s.results) == 1]
+        dtypes = dict.fromkeys(ty.dtype for ty in made if ty is not None and ty.shape == shape)
+        return self.model.rng.choice(list(dtypes)) if dtypes and "float32" not in dtypes else "float32"
 
     def _with_named_rest(self, operands: Expr) -> Expr:
         """The list with a name for a rest that follows from what is known, such as the constants of some names."""

@@ -40,6 +40,8 @@ _ALIKE = 6
 """Times one call is drawn and refused, before nothing else is expected: much of it may be given."""
 _AS_PART = 0.7
 """How often an op is a view, a pad or a crop, where some of these are called so."""
+_AS_TOLD = 0.4
+"""The same where the body says some of their attributes."""
 _UNLIKE_CLAIMED = 0.5
 """How often nothing is made of what the rule makes."""
 _OF_ANY = 100
@@ -228,6 +230,9 @@ class Solver:
             return self._parts.part(text, operands, result)
         if parameters(text) is None:
             raise MisfitError
+        told_part = self._told_part(text, operands, result, said) if is_part and self._rng.random() < _AS_TOLD else None
+        if told_part is not None:
+            return told_part
         body = BodyClaims(
             [c for c in self._calls.values() if isinstance(c, OpCall) and c.name == text],
             said,
@@ -261,6 +266,28 @@ class Solver:
         self._vain.add(str(place))
         self._failures[applied.key] += 1
         raise MisfitError
+
+    def _told_part(
+        self,
+        text: str,
+        operands: Sequence[TensorType | None],
+        result: Type | None,
+        said: Sequence[tuple[str, Expr | None]],
+    ) -> Part | None:
+        """A view, pad or crop of which rules are told what the body says of its attributes, if one is soon found: a
+        pad that is drawn as a call has one axis, as lists that are twice as long as a shape are seldom drawn."""
+        if any(value in self._told for _, value in said if value is not None and is_variable(value)):
+            return None
+        for _ in range(_OF_VAIN):
+            try:
+                part = self._parts.part(text, operands, result)
+            except MisfitError:
+                return None
+            told = next((call for call in part_calls(part) if call.name == text), None)
+            if told is not None and _is_told_as(part, text, said):
+                self._told.update({value: told.attributes[name] for name, value in said if name in told.attributes})
+                return part
+        return None
 
     def _nearer(self, call: OpCall | None, known: Sequence[TensorType | None]) -> OpCall | None:
         """A call like one that was refused, with another type for an operand of which nothing is known: perhaps the

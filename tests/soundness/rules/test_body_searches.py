@@ -41,6 +41,40 @@ def test_rules_of_a_chain_are_looked_for_in_one_another(tmp_path: Path) -> None:
     assert {"relax.add", "relax.multiply", "relax.zeros_like"} in found
 
 
+COUNTED = """
+(relation depth (Tensor Tensor i64))
+(rule ((= y (Op k (Arg x (End)))) (is k "relax.negative")) ((depth y x 1)) :ruleset logical :name "first")
+(rule ((depth y x n) (= z (Op k (Arg y (End)))) (is k "relax.bitwise_not")) ((depth z x (+ n 1)))
+    :ruleset logical :name "next")
+(rule ((depth y x 2)) ((union y x)) :ruleset logical :name "two")
+"""
+
+
+def test_counts_in_a_chain_are_looked_for(tmp_path: Path) -> None:
+    """Only what rules conclude of names was: ops that a count leads to met by chance, or never."""
+    path = tmp_path / "chain.egg"
+    path.write_text(COUNTED, encoding="utf-8")
+    found = named(read_rule_base([*rule_files(), path]), "two")
+    assert {"relax.bitwise_not", "relax.negative"} in found
+    assert {"relax.negative"} not in found  # that is one deep
+
+
+def test_terms_that_a_chain_concludes_of_are_looked_for(tmp_path: Path) -> None:
+    path = tmp_path / "chain.egg"
+    path.write_text(
+        """(relation first (Tensor))
+        (rule ((= y (Op k a)) (is k "relax.topk")) ((first (Get 0 y))) :ruleset logical :name "made")
+        (rule ((first y) (= z (Op k (Arg y (End)))) (is k "relax.abs")) ((union z y)) :ruleset logical :name "used")
+        """,
+        encoding="utf-8",
+    )
+    base = read_rule_base([*rule_files(), path])
+    (rule,) = (rule for rule in base.rules if rule.name == "used")
+    _, (_, sought) = searches(base, rule)
+    assert {op for _, op in sought.named} == {"relax.topk", "relax.abs"}
+    assert [b[0] for a, b in sought.equations if a == "y"] == ["Get"]
+
+
 def test_a_relation_with_a_meaning_is_looked_for_by_it(tmp_path: Path) -> None:
     path = tmp_path / "chain.egg"
     path.write_text(";= (zero z) := (live z)\n" + CHAIN, encoding="utf-8")

@@ -14,6 +14,7 @@ from eqsat_layout.maps import IndexMap
 from eqsat_layout.soundness.rules import instances
 from eqsat_layout.soundness.rules.body_searches import BodySearch, searches
 from eqsat_layout.soundness.rules.corpus import cases_in
+from eqsat_layout.soundness.rules.fuzzer import Fuzzer
 from eqsat_layout.soundness.rules.instances import Instances
 from eqsat_layout.soundness.rules.narrow_sums import adds_many
 from eqsat_layout.soundness.rules.ops import plain_calls
@@ -201,3 +202,31 @@ def test_types_that_a_body_calls_by_name_are_drawn(tmp_path: Path) -> None:
     types = [call.operands for call in calls if isinstance(call, OpCall)]
     assert types
     assert set(types) == {(TensorType((5,), "int8"), TensorType((3, 5), "int8"))}
+
+
+BORDER = """
+(rule ((= y (Op k (Arg (Op j (Arg (Op i (Arg x (End))) (End))) (End)))) (is k "relax.nn.pad") (attr k "pad_width" w)
+       (attr k "pad_mode" "'constant'") (attr k "pad_value" "1.0") (is j "relax.bitwise_not") (is i "relax.astype")
+       (attr i "dtype" "'uint8'"))
+    ((union y x)) :ruleset logical :name "border")
+"""
+
+
+def test_pads_with_attributes_that_a_body_says_have_several_axes(tmp_path: Path) -> None:
+    """Their widths are two for each axis: only those of one axis were drawn."""
+    sought = sought_by(tmp_path, BORDER)
+    parts = (Border((2, 3), ((0, 0), (0, 1)), 1.0), Border((2, 3), ((1, 0), (0, 0)), -1.0))
+    found = Instances(sought).draw([(2, 3)], parts, lambda shape, _: IndexMap.identity(shape), random.Random(0))
+    pads = [instance["k"] for of_one in found.values() for instance in of_one]
+    assert any(len(pad.shape) > 1 for pad in pads)
+    assert all(pad.fill == 1.0 for pad in pads)
+
+
+def test_borders_are_put_around_what_is_of_any_dtype(tmp_path: Path) -> None:
+    """Views, pads and crops were put over terms of float32 only: a rule on a border of bytes had no instance."""
+    path = tmp_path / "border.egg"
+    path.write_text(BORDER)
+    base = read_rule_base(rule_files([path]))
+    model = Fuzzer(base, [rule for rule in base.rules if rule.file == str(path)]).model(1)
+    bits = {number for (k, _), number in model.ops.items() if model.values.is_named(k, "relax.bitwise_not")}
+    assert any(a[0] in bits for k, a in model.ops if model.values.is_named(k, "pad"))

@@ -8,7 +8,7 @@ import pytest
 
 from eqsat_layout.egraph.rules import rule_files
 from eqsat_layout.soundness.rules.fuzzer import ASKED_EVERY, USERS_TOGETHER_EVERY, Fuzzer
-from eqsat_layout.soundness.rules.needed_answers import names_its_ops
+from eqsat_layout.soundness.rules.needed_answers import names_its_ops, needs_answers
 from eqsat_layout.soundness.rules.rule_base import read_rule_base
 
 BODIES = {
@@ -46,3 +46,16 @@ def test_all_rules_run_together_among_other_ops(tmp_path: Path) -> None:
     have_others = [any(s.name == "relax.add" for s in model.vocabulary.signatures.values()) for model in models]
     assert have_others == [True, False, True]
     assert [model.lexicon.is_asked for model in models] == [True, False, USERS_TOGETHER_EVERY % ASKED_EVERY == 0]
+
+
+def test_what_no_op_of_a_model_has_is_not_asked_for(tmp_path: Path) -> None:
+    """A rule about a whole number of an op that is never run ended the fuzzer: in a model without other ops, graphs of
+    some two of them were to be made for answers to it."""
+    path = tmp_path / "mine.egg"
+    path.write_text(
+        '(rule ((= y (Op k (Arg x (End)))) (is k "relax.nn.pixel_shuffle") (int-attr k "upscale_factor" n))'
+        ' ((live y)) :ruleset logical :name "mine")'
+    )
+    base = read_rule_base(rule_files([path]))
+    rules = [rule for rule in base.rules if rule.file == str(path)]
+    assert not needs_answers(rules, base, given=())

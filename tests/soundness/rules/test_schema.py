@@ -141,3 +141,12 @@ def test_what_rules_have_no_words_for_is_said() -> None:
         make_call(
             "relax.layout_transform", [relax.Var("x", relax.TensorType((2, 3), "float32"))], {"index_map": [1, 0]}
         )
+
+
+def test_shapes_are_like_that_of_the_first_operand() -> None:
+    """Of the shapes that a tensor was broadcast to one of twenty was another one that it has: a wrong sum over such an
+    axis was called right with one of three seeds."""
+    rng, first = random.Random(0), TensorType((1, 3), "int32")
+    calls = [drawn("relax.broadcast_to", (first,), rng, exact=True) for _ in range(200)]
+    wider = [call for call in calls if isinstance(call.made, TensorType) and call.made != first]
+    assert len(wider) > 25
