@@ -41,8 +41,8 @@ DIES = BEGIN + MODULE.format("Met", "exp") + "    os.abort()\n\ndef test_end():\
 def test_a_test_file_that_ends_its_process_is_harvested(
     tmp_path: Path, text: str, said: list[tuple[str, str]], names: list[str]
 ) -> None:
-    """TVM frees Python functions of its registry after Python has ended, which is SIGSEGV; what stands behind a test that
-    dies was lost."""
+    """TVM frees Python functions of its registry after Python has ended, which is SIGSEGV; what stands behind a test
+    that dies was lost."""
     tests = tmp_path / "tests" / "python"
     tests.mkdir(parents=True)
     (tests / "test_x.py").write_text(text)
