@@ -13,7 +13,8 @@ from tvm import ir, relax
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import said_by
-from eqsat_layout.readers.layers.dtypes import number_of_type
+from eqsat_layout.readers.layers.dtypes import number_of_type, zero_kept
+from eqsat_layout.readers.layers.whole_powers import whole_power
 from eqsat_layout.readers.torch import (
     arithmetic,
     experts,
@@ -139,6 +140,8 @@ class _Mended(_Base):  # type: ignore[misc]
             alpha = values.pop(2) if len(values) > 2 else node.kwargs.get("alpha", 1)
             op = node.target.__name__.partition(".")[0]
             one, other = (of_type(self.block_builder, value, dtype) for value in values[:2])
+            if op == "mul":
+                one, other = zero_kept(one, other), zero_kept(other, one)
             if not node.meta["val"].shape:  # Relax takes a size for a tensor of one axis
                 one, other = (one if is_tensor(one) else of_size(self.block_builder, one) for one in (one, other))
             if alpha != 1:
@@ -215,12 +218,28 @@ class _Mended(_Base):  # type: ignore[misc]
         return of_type(b, of_type(b, made, "bool"), dtype_name(node.meta["val"].dtype))
 
     def _pow(self, node: Any) -> Any:
-        """Roots are such, as in torch: of -inf NaN, of -0 -0. Those of narrow floats are powers there."""
+        """Roots are such, as in torch: of -inf NaN, of -0 -0. Those of narrow floats are powers there. TVM's converter
+        writes out as many products as the exponent says."""
         data, exponent = self.retrieve_args(node)
-        root = _ROOTS.get(exponent) if isinstance(exponent, float) and is_tensor(data) else None
-        if root is None or str(data.ty.dtype) not in ("float32", "float64"):
+        dtype = promoted_type(node)
+        if dtype is None:
             return super()._pow(node)
-        return self.block_builder.emit(root(data))
+        data = of_type(self.block_builder, data, dtype)
+        root = _ROOTS.get(exponent) if isinstance(exponent, float) else None
+        if root is not None and dtype in ("float32", "float64"):
+            return self.block_builder.emit(root(data))
+        if "int" in dtype and isinstance(exponent, int):
+            return whole_power(self.block_builder, data, exponent)
+        return arithmetic.power(self.block_builder, data, of_type(self.block_builder, exponent, dtype))
+
+    def _full(self, node: Any) -> Any:
+        """Of numbers that the type does not hold, too, which TVM's converter does not take."""
+        size, value = self.retrieve_args(node)
+        dtype = dtype_name(node.meta["val"].dtype)
+        if not isinstance(value, int) or "int" not in dtype:
+            return super()._full(node)
+        node.kwargs.get("dtype")  # which torch has taken into account
+        return self.block_builder.emit(relax.op.full(list(size), number_of_type(value, dtype), dtype))
 
 
 _ROOMS: Final = (missing_ops, arithmetic, functions, special, ordered, tables, vision, recurrent, experts)
