@@ -24,7 +24,7 @@ def number_of_type(value: Any, dtype: str) -> Any:
 def zero_kept(value: Any, factor: Any) -> Any:
     """The number 0, a constant without axes, with one where ``factor`` has any: else TVM takes what is multiplied with
     it for 0, infinities and NaN too."""
-    is_number = isinstance(value, ir.GenericConst) and not value.value.numpy().shape
-    if not is_number or not len(factor.ty.shape) or "float" not in str(value.ty.dtype) or value.value.numpy() != 0:
+    if not isinstance(value, ir.GenericConst) or value.value.shape or getattr(factor.ty, "ndim", 0) < 1:
         return value
-    return relax.const(value.value.numpy().reshape(1), str(value.ty.dtype))
+    number, dtype = value.value.numpy(), str(value.ty.dtype)
+    return relax.const(number.reshape(1), dtype) if "float" in dtype and number == 0 else value

@@ -11,6 +11,7 @@ from tvm import ir, relax
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.readers.layers.extremes import extreme
+from eqsat_layout.readers.layers.local_norms import local_norm
 
 
 def extreme_of_axes(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any], *, is_max: bool) -> Any:
@@ -58,6 +59,17 @@ def _axes(op: str, inputs: Any, attributes: dict[str, Any]) -> list[int]:
     if given is not None and not isinstance(given, ir.GenericConst):
         raise EqsatError(f"{op} along axes that are known at run time only is not done")
     return list(attributes.get("axes", ()) if given is None else given.value.numpy().tolist())
+
+
+def norm_of_neighbours(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any], convert: Any) -> Any:
+    """``LRN``; TVM's is of as many channels before as behind, of float32, and of one axis or two besides."""
+    data, size = inputs[0], int(attributes["size"])
+    if size % 2 and str(data.ty.dtype) == "float32" and len(data.ty.shape) in (3, 4):
+        return convert(inputs)
+    alpha, beta, bias = (
+        float(attributes.get(name, usual)) for name, usual in (("alpha", 1e-4), ("beta", 0.75), ("bias", 1.0))
+    )
+    return local_norm(builder, data, size, alpha, beta, bias)
 
 
 def with_spread_scales(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any]) -> Any:

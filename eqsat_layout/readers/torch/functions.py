@@ -14,8 +14,9 @@ from tvm import relax, te, tirx
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.readers.layers.determinants import determinant
-from eqsat_layout.readers.layers.dtypes import as_dtype, zero_kept
+from eqsat_layout.readers.layers.dtypes import as_dtype
 from eqsat_layout.readers.layers.exponential_units import exponential_unit
+from eqsat_layout.readers.layers.leaky_units import leaky_unit
 from eqsat_layout.readers.torch.types import dtype_name
 
 _SINGLE: Final = "float32"
@@ -98,17 +99,9 @@ def viewed_as(b: relax.BlockBuilder, x: Any, dtype: Any) -> Any:
     return b.emit_te(compute, x, primfunc_name_hint="same_bits")
 
 
-def leaky(b: relax.BlockBuilder, x: Any, slope: float = 0.01) -> Any:
-    """``leaky_relu``; where the slope is 0, of -inf NaN."""
-    if slope:
-        return b.emit(relax.op.nn.leakyrelu(x, slope))
-    below = b.emit(relax.op.multiply(x, zero_kept(_like(x, 0.0), x)))
-    return b.emit(relax.op.where(b.emit(relax.op.greater(x, _like(x, 0.0))), x, below))
-
-
 def mean_slope(b: relax.BlockBuilder, x: Any, _noise: Any, lower: float = 1 / 8, upper: float = 1 / 3, *_: Any) -> Any:
     """``rrelu`` where nothing is trained."""
-    return relax.Tuple([leaky(b, x, (lower + upper) / 2)])
+    return relax.Tuple([leaky_unit(b, x, (lower + upper) / 2)])
 
 
 def _determinant(b: relax.BlockBuilder, matrices: Any) -> Any:
@@ -126,7 +119,7 @@ MAKERS: Final[dict[str, Callable[..., Any]]] = {
     "exp2.default": exp2,
     "sigmoid.default": sigmoid,
     "elu.default": exponential_unit,
-    "leaky_relu.default": leaky,
+    "leaky_relu.default": leaky_unit,
     "convert_element_type.default": converted,
     "view.dtype": viewed_as,
     "rrelu_with_noise_functional.default": mean_slope,
