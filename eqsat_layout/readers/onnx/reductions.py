@@ -1,4 +1,4 @@
-"""Reductions of ONNX where TVM's converters take infinities, no axes, or scales of fewer axes for something else.
+"""Reductions of ONNX where TVM takes infinities, no axes, scales of fewer axes, or windows for something else.
 
 In: a builder, a node's operands and attributes. Out: its result, in Relax, or its operands as the converter takes them.
 """

@@ -19,6 +19,7 @@ ROWS = RNG.integers(0, 255, (4, 5), "uint8")
 WEIGHTS = RNG.integers(-100, 100, (4, 3, 3, 3), "int8")
 MATRIX = WEIGHTS.reshape(-1)[:15].reshape(5, 3)
 NARROW = IMAGE.astype(pytest.importorskip("ml_dtypes").float8_e4m3fn)
+ODD = np.array([np.inf, -np.inf, np.nan, 2, -3], "float32")
 SCALE, ZERO, SIGNED = np.float32(0.02), np.uint8(119), np.int8(3)
 
 
@@ -222,6 +223,10 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], int, dict[str, Any]]
     "a norm of float64": (
         "LayerNormalization", {"a": IMAGE.astype("float64")}, {"b": IMAGE[0, 0, 0].astype("float64")}, 1, {},
     ),
+    "norms by four channels": ("LRN", {"a": IMAGE.reshape(1, 10, 7)}, {}, 1, {"size": 4, "alpha": 0.5}),
+    "norms in float64": ("LRN", {"a": IMAGE.reshape(1, 5, 7, 2).astype("float64")}, {}, 1, {"size": 3, "bias": 2.0}),
+    "products with 0": ("Mul", {"a": ODD}, {"b": np.float32(0)}, 1, {}),
+    "units without a slope": ("LeakyRelu", {"a": ODD[1:]}, {}, 1, {"alpha": 0.0}),
     "parts, one of no elements": ("Split", {"a": IMAGE}, {"b": np.array([2, 0, 3])}, 3, {"axis": 2}),
     "a part along two axes of four": (
         "Resize",
