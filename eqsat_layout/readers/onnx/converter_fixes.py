@@ -22,7 +22,7 @@ from eqsat_layout.readers.layers.dtypes import as_dtype, zero_kept
 from eqsat_layout.readers.layers.extremes import first_of_none
 from eqsat_layout.readers.onnx.element_moves import tiled
 from eqsat_layout.readers.onnx.pads import cut_first
-from eqsat_layout.readers.onnx.reductions import norm_of_neighbours, with_spread_scales
+from eqsat_layout.readers.onnx.reductions import in_floats, norm_of_neighbours, with_spread_scales
 from eqsat_layout.readers.onnx.resizes import resized
 from eqsat_layout.readers.onnx.slices import sliced
 
@@ -238,7 +238,14 @@ def _shifted(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any
     return made if keeps_sign else emit(relax.op.where(inside, made, none))
 
 
-_OTHERWISE: Final = {"Resize": resized, "Pow": _power, "LRN": norm_of_neighbours, "BitShift": _shifted}
+_OTHERWISE: Final = {
+    "Resize": resized,
+    "Pow": _power,
+    "LRN": norm_of_neighbours,
+    "BitShift": _shifted,
+    "ReduceL2": in_floats,
+    "ReduceLogSum": in_floats,
+}
 """Ops whose converter is called with other operands, or not at all."""
 
 

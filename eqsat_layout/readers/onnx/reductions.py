@@ -10,6 +10,7 @@ from typing import Any, Final
 from tvm import ir, relax
 
 from eqsat_layout.errors import EqsatError
+from eqsat_layout.readers.layers.dtypes import as_dtype
 from eqsat_layout.readers.layers.extremes import extreme
 from eqsat_layout.readers.layers.local_norms import local_norm
 
@@ -23,19 +24,28 @@ def extreme_of_axes(builder: relax.BlockBuilder, inputs: Any, attributes: dict[s
 
 
 def log_sum_exp(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any]) -> Any:
-    """``ReduceLogSumExp``; of infinities no difference is taken."""
+    """``ReduceLogSumExp``; of infinities no difference is taken. Of whole numbers without the fraction."""
+    own = str(inputs[0].ty.dtype)
+    if not own.startswith(("float", "bfloat")):
+        return in_floats(builder, inputs, attributes, lambda given: log_sum_exp(builder, given, attributes))
     data, emit, op = inputs[0], builder.emit, relax.op
     axes = _axes("ReduceLogSumExp", inputs, attributes)
     if not axes and attributes.get("noop_with_empty_axes"):
         return data
-    dtype = str(data.ty.dtype)
-    if not dtype.startswith(("float", "bfloat")):
-        raise EqsatError(f"ReduceLogSumExp of {dtype} is not done")
     most = extreme(builder, data, axes or None, keeps=True, is_max=True)
-    most = emit(op.where(emit(op.isinf(most)), relax.const(0, dtype), most))
+    most = emit(op.where(emit(op.isinf(most)), relax.const(0, own), most))
     total = emit(op.sum(emit(op.exp(emit(op.subtract(data, most)))), axes or None, True))
     made = emit(op.add(emit(op.log(total)), most))
     return made if attributes.get("keepdims", 1) else emit(op.squeeze(made, axes or None))
+
+
+def in_floats(builder: relax.BlockBuilder, inputs: Any, _attributes: dict[str, Any], convert: Any) -> Any:
+    """Roots and logarithms of whole numbers without the fraction, as ONNX Runtime has them; TVM's take floats only."""
+    data, *rest = inputs
+    own = str(data.ty.dtype)
+    if own.startswith(("float", "bfloat")):
+        return convert(inputs)
+    return as_dtype(builder, convert(type(inputs)([as_dtype(builder, data, "float64"), *rest])), own)
 
 
 _OF_EACH: Final = {
