@@ -29,7 +29,6 @@ from eqsat_layout.readers.onnx.slices import sliced
 _WITHOUT_EFFECT: Final = ("seed", "storage_order", "saturate", "stash_type")
 """Attributes that change nothing of what is converted: of dropout, of indices, of 8-bit floats, of precision."""
 
-
 _READ_HERE: Final = (("ConvTranspose", "output_shape"),)
 """Attributes of ops that the converter does not look at, and :func:`converted` does."""
 
@@ -165,9 +164,9 @@ def converted(builder: relax.BlockBuilder, op: str, inputs: Any, attributes: dic
 
 def _power(builder: relax.BlockBuilder, inputs: Any, _attributes: dict[str, Any], convert: Any) -> Any:
     """``Pow``: of the type of its base, whatever that of the exponent."""
-    dtype = str(inputs[0].ty.dtype)
-    wide = "float64" if _is_whole(inputs[0]) else dtype
-    return as_dtype(builder, convert(type(inputs)([as_dtype(builder, one, wide) for one in list(inputs)[:2]])), dtype)
+    own = str(inputs[0].ty.dtype)
+    dtype = "float64" if _is_whole(inputs[0]) else own
+    return as_dtype(builder, convert(type(inputs)([as_dtype(builder, one, dtype) for one in inputs])), own)
 
 
 def _unpooled(builder: relax.BlockBuilder, inputs: Any, convert: Any) -> Any:
@@ -243,8 +242,7 @@ _OTHERWISE: Final = {
     "Pow": _power,
     "LRN": norm_of_neighbours,
     "BitShift": _shifted,
-    "ReduceL2": in_floats,
-    "ReduceLogSum": in_floats,
+    **dict.fromkeys(("ReduceL2", "ReduceLogSum"), in_floats),
 }
 """Ops whose converter is called with other operands, or not at all."""
 
