@@ -223,7 +223,7 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], int, dict[str, Any]]
     "a norm of float64": (
         "LayerNormalization", {"a": IMAGE.astype("float64")}, {"b": IMAGE[0, 0, 0].astype("float64")}, 1, {},
     ),
-    "norms by four channels": ("LRN", {"a": IMAGE.reshape(1, 10, 7)}, {}, 1, {"size": 4, "alpha": 0.5}),
+    "norms by four channels": ("LRN", {"a": IMAGE.reshape(1, 10, 7, 1)}, {}, 1, {"size": 4, "alpha": 0.5}),
     "norms in float64": ("LRN", {"a": IMAGE.reshape(1, 5, 7, 2).astype("float64")}, {}, 1, {"size": 3, "bias": 2.0}),
     "products with 0": ("Mul", {"a": ODD}, {"b": np.float32(0)}, 1, {}),
     "units without a slope": ("LeakyRelu", {"a": ODD[1:]}, {}, 1, {"alpha": 0.0}),
