@@ -174,8 +174,8 @@ class _Writer:
     def _none(self, node: Any, value: Any, wanted: str, axis: int) -> None:
         """What no rounds give of a result of the body's: no elements of its shape."""
         kind = value.type.tensor_type
-        extents = [one.dim_value if one.HasField("dim_value") else None for one in kind.shape.dim]
-        if not kind.HasField("shape") or None in extents:
+        extents = [int(one.dim_value) for one in kind.shape.dim if one.HasField("dim_value")]
+        if not kind.HasField("shape") or len(extents) < len(kind.shape.dim):
             raise _refused(node, "of no rounds, whose results are of no known shape, is not done")
         extents.insert(axis % (len(extents) + 1), 0)
         none = np.zeros(extents, self._onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type))

@@ -272,7 +272,7 @@ def test_roots_and_logarithms_of_whole_numbers_lose_their_fractions(op: str) -> 
 
 @pytest.mark.parametrize(("size", "dtype", "rank"), [(4, "float32", 4), (3, "float64", 4), (2, "float32", 2)])
 def test_norms_by_neighbours_in_other_channels(size: int, dtype: str, rank: int) -> None:
-    """TVM takes one channel more where ``size`` is even; ONNX's evaluator norms as many channels as there are images."""
+    """TVM takes one channel more where ``size`` is even; ONNX's evaluator norms as many as there are images."""
     data = RNG.standard_normal((3, 5, 2, 1)[:rank]).astype(dtype)
     (got,) = eqsat_layout.Session(session("LRN", {"a": data}, {}, 1, size=size, alpha=0.5, bias=2.0)).run(
         None, {"a": data}
