@@ -145,11 +145,10 @@ class _Mended(_Base):  # type: ignore[misc]
             if not node.meta["val"].shape:  # Relax takes a size for a tensor of one axis
                 one, other = (one if is_tensor(one) else of_size(self.block_builder, one) for one in (one, other))
             if alpha != 1:
-                scale = number_of_type(alpha, dtype)
-                if op == "rsub":
-                    one = self.block_builder.emit(relax.op.multiply(one, scale))
-                else:
-                    other = self.block_builder.emit(relax.op.multiply(other, scale))
+                one, other = (other, one) if op == "rsub" else (one, other)
+                scale = zero_kept(number_of_type(alpha, dtype), other)
+                other = self.block_builder.emit(relax.op.multiply(other, scale))
+                one, other = (other, one) if op == "rsub" else (one, other)
             if isinstance(one, ir.GenericConst) and isinstance(other, ir.GenericConst):
                 one = self.block_builder.emit(one)
             if dtype == "bool" and op in _OF_BOOLEANS:

@@ -73,8 +73,18 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         ),
     ),
     "products with 0": (
-        lambda x: (x * 0, 0.0 * x, *(one(x, 0.0) for one in (torch.nn.functional.leaky_relu, torch.mul))),
+        lambda x: (
+            x * 0,
+            0.0 * x,
+            torch.add(x[0], x, alpha=0),
+            torch.rsub(x, x[0], alpha=0),
+            *(one(x, 0.0) for one in (torch.nn.functional.leaky_relu, torch.mul)),
+        ),
         (ODD,),
+    ),
+    "numbers whose exponents move": (
+        lambda x, y: (torch.ldexp(x, y), torch.ldexp(x.double() * 1.1, y * 4), torch.ldexp(y, y)),
+        (torch.tensor([1.0, INF, NAN, -0.0, 1e-38, -0.0]), torch.tensor([3, -3, 4, 200, 250, -500])),
     ),
     "numbers that shrink": (torch.nn.functional.softshrink, (ODD,)),
     "scatters that reduce, and those of truth": (
