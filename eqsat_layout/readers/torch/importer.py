@@ -42,6 +42,7 @@ from eqsat_layout.readers.torch.neural_layers import NeuralLayers
 from eqsat_layout.readers.torch.nodes import TorchNodeError, args_seen, ignored, watched
 from eqsat_layout.readers.torch.numbers import is_tensor, of_size, of_type
 from eqsat_layout.readers.torch.places import Places
+from eqsat_layout.readers.torch.single_numbers import is_along_an_axis, with_one_axis, without_axes
 from eqsat_layout.readers.torch.size_names import with_names_of_sizes
 from eqsat_layout.readers.torch.types import check_made_type, dtype_name, promoted_type
 
@@ -100,7 +101,7 @@ class _Mended(_Base):  # type: ignore[misc]
         def converted(node: Any) -> Any:
             own = watched(node)
             try:
-                made = convert(own)
+                made = self._along_no_axes(convert, own, node) if is_along_an_axis(node) else convert(own)
                 if is_open(made) and self._says_sizes_anew(node):
                     made = convert(own)
                 if not node.target.__name__.startswith(_WITHOUT_VALUES):
@@ -113,6 +114,10 @@ class _Mended(_Base):  # type: ignore[misc]
             return made
 
         return converted
+
+    def _along_no_axes(self, convert: Any, watched_node: Any, node: Any) -> Any:
+        with with_one_axis(self.block_builder, self.env, node):
+            return without_axes(self.block_builder, convert(watched_node))
 
     def _says_sizes_anew(self, node: Any) -> bool:
         """Whether some operand of a node got torch's words for its sizes, in which operands of one size agree."""

@@ -86,6 +86,13 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         lambda x, y: (torch.ldexp(x, y), torch.ldexp(x.double() * 1.1, y * 4), torch.ldexp(y, y)),
         (torch.tensor([1.0, INF, NAN, -0.0, 1e-38, -0.0]), torch.tensor([3, -3, 4, 200, 250, -500])),
     ),
+    "a number along an axis": (
+        lambda x: (
+            *(x.sum(0), x.mean(-1), x.softmax(0), x.cumsum(0), x.argmax(), x.argmin(0), x.prod(0), x.logsumexp(0)),
+            *(*x.max(0), *x.topk(1), x.amax(0, keepdim=True), x.any(0), x.gather(0, torch.tensor(0))),
+        ),
+        (torch.tensor(3.0),),
+    ),
     "numbers that shrink": (torch.nn.functional.softshrink, (ODD,)),
     "scatters that reduce, and those of truth": (
         lambda x, i, y: (
