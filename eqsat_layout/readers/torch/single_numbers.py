@@ -20,7 +20,8 @@ def is_along_an_axis(node: Any) -> bool:
     given = node.args[0].meta.get("val") if node.args and hasattr(node.args[0], "meta") else None
     made = node.meta.get("val")
     shapes = [getattr(one, "shape", None) for one in (given, *(made if isinstance(made, list | tuple) else [made]))]
-    return any(name in names for name in _AXES) and all(shape is not None and not len(shape) for shape in shapes)
+    axes = [dict(zip(names, node.args, strict=False)).get(name, 0) for name in names if name in _AXES]
+    return bool(axes) and [] not in axes and all(shape is not None and not len(shape) for shape in shapes)
 
 
 @contextlib.contextmanager

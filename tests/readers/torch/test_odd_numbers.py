@@ -89,7 +89,14 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "a number along an axis": (
         lambda x: (
             *(x.sum(0), x.mean(-1), x.softmax(0), x.cumsum(0), x.argmax(), x.argmin(0), x.prod(0), x.logsumexp(0)),
-            *(*x.max(0), *x.topk(1), x.amax(0, keepdim=True), x.any(0), x.gather(0, torch.tensor(0))),
+            *(
+                *x.max(0),
+                *x.topk(1),
+                x.amax(0, keepdim=True),
+                x.any(0),
+                x.gather(0, torch.tensor(0)),
+                x.permute(()) + 1,
+            ),
         ),
         (torch.tensor(3.0),),
     ),
