@@ -1,10 +1,11 @@
 """What one test file of TVM makes, in a process that may be lost.
 
-``python -m bench.soundness.tvm_suite.collecting FILE FOLDER``.
+``python -m bench.soundness.tvm_suite.collecting FILE FOLDER [text]``.
 
 In: a test file in a checkout. Out: every Relax module that its tests write down, build or give to a pass, as JSON in
 ``FOLDER``, named after its structure; and a line in ``FOLDER/names.jsonl`` for each time that one is met. Tests run
-under pytest with hooks; nothing is built. What they don't reach, for want of a framework, is parsed from the text.
+under pytest with hooks; nothing is built. What they don't reach, for want of a framework, is parsed from the text;
+``text``: all is, and no test runs.
 """
 
 from __future__ import annotations
@@ -63,19 +64,24 @@ class Collector:
             names.write(json.dumps({"file": self._file, **entry}) + "\n")
 
 
-def collect(path: Path, folder: Path) -> None:
+def collect(path: Path, folder: Path, *, runs: bool = True) -> None:
     """See above."""
     file = path.resolve().as_posix().rpartition(f"/{TESTS.as_posix()}/")[2]
     collector = Collector(file, folder)
+    if runs:
+        _run(path, collector)
+    for scope, name, mod in written_modules(path):
+        if f"{scope}::{name}" not in collector.classes:
+            os.environ["PYTEST_CURRENT_TEST"] = f"::{scope} "
+            collector.keep(mod, name)
+
+
+def _run(path: Path, collector: Collector) -> None:
     _hook(collector)
     import pytest
 
     pytest.main(["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=no", str(path)])
     os.environ.pop("PYTEST_CURRENT_TEST", None)
-    for scope, name, mod in written_modules(path):
-        if f"{scope}::{name}" not in collector.classes:
-            os.environ["PYTEST_CURRENT_TEST"] = f"::{scope} "
-            collector.keep(mod, name)
 
 
 def _hook(collector: Collector) -> None:
@@ -121,4 +127,5 @@ def _built(collector: Collector, _real: Callable[..., Any], mod: Any, *_args: An
 
 
 if __name__ == "__main__":
-    collect(Path(sys.argv[1]), Path(sys.argv[2]))
+    collect(Path(sys.argv[1]), Path(sys.argv[2]), runs="text" not in sys.argv[3:])
+    os._exit(0)  # Python functions that a test leaves in TVM's registry are freed after Python, and end the process

@@ -84,8 +84,18 @@ def lost_files(folder: Path) -> list[tuple[str, str]]:
 
 
 def _collected(path: Path, folder: Path) -> str:
-    """What is to be said of it; empty if it came to its end."""
-    command = [sys.executable, "-m", "bench.soundness.tvm_suite.collecting", str(path), str(folder)]
+    """What is to be said of it; empty if it came to its end. Of one that does not, the text is left."""
+    said = _ran(path, folder)
+    if said:
+        tests = [e["test"] for e in _lines(folder / NAMES) if path.as_posix().endswith(f"/{e['file']}") and e["test"]]
+        said += f", in {tests[-1]} or later" if tests else ", before its first module"
+        if in_text := _ran(path, folder, "text"):
+            said += f"; of its text, {in_text}"
+    return said
+
+
+def _ran(path: Path, folder: Path, *options: str) -> str:
+    command = [sys.executable, "-m", "bench.soundness.tvm_suite.collecting", str(path), str(folder), *options]
     try:
         code = subprocess.run(
             command,

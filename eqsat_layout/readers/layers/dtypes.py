@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from tvm import relax
+from tvm import ir, relax
 
 
 def as_dtype(builder: relax.BlockBuilder, value: Any, dtype: str) -> Any:
@@ -19,3 +19,12 @@ def number_of_type(value: Any, dtype: str) -> Any:
     if isinstance(value, int) and "int" in dtype:
         value = np.array(value % 2**64, "uint64").astype(dtype).item()
     return relax.const(value, dtype)
+
+
+def zero_kept(value: Any, factor: Any) -> Any:
+    """The number 0, a constant without axes, with one where ``factor`` has any: else TVM takes what is multiplied with
+    it for 0, infinities and NaN too."""
+    if not isinstance(value, ir.GenericConst) or value.value.shape or getattr(factor.ty, "ndim", 0) < 1:
+        return value
+    number, dtype = value.value.numpy(), str(value.ty.dtype)
+    return relax.const(number.reshape(1), dtype) if "float" in dtype and number == 0 else value

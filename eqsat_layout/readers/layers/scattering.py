@@ -6,11 +6,14 @@ tensor as wide as the data, and puts what fewer give in other places.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from tvm import relax, tirx
 
 from eqsat_layout.errors import EqsatError
+
+_OF_TRUTH: Final = {"add": "max", "mul": "min", "max": "max", "min": "min"}
+"""What a reduction is of booleans, which TVM's kernel does not take: that of bytes."""
 
 
 def scattered(
@@ -18,6 +21,10 @@ def scattered(
 ) -> Any:
     """``data`` with ``updates`` at ``indices`` along ``axis``. :class:`EqsatError` where it is not known which of data
     and indices is wider."""
+    if str(data.ty.dtype) == "bool" and reduction in _OF_TRUTH:
+        data, updates = (builder.emit(relax.op.astype(one, "int8")) for one in (data, updates))
+        made = scattered(builder, data, indices, updates, axis, _OF_TRUTH[reduction])
+        return builder.emit(relax.op.astype(made, "bool"))
     own, asked = list(data.ty.shape.values), list(indices.ty.shape.values)
     if not own:
         raise EqsatError("elements put into a single number are not done")

@@ -18,17 +18,16 @@ from tvm import ir, relax, sym, tirx
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from eqsat_layout.errors import EqsatError
-from eqsat_layout.readers.layers.dtypes import as_dtype
+from eqsat_layout.readers.layers.dtypes import as_dtype, zero_kept
 from eqsat_layout.readers.layers.extremes import first_of_none
 from eqsat_layout.readers.onnx.element_moves import tiled
 from eqsat_layout.readers.onnx.pads import cut_first
-from eqsat_layout.readers.onnx.reductions import with_spread_scales
+from eqsat_layout.readers.onnx.reductions import in_floats, norm_of_neighbours, with_spread_scales
 from eqsat_layout.readers.onnx.resizes import resized
 from eqsat_layout.readers.onnx.slices import sliced
 
 _WITHOUT_EFFECT: Final = ("seed", "storage_order", "saturate", "stash_type")
 """Attributes that change nothing of what is converted: of dropout, of indices, of 8-bit floats, of precision."""
-
 
 _READ_HERE: Final = (("ConvTranspose", "output_shape"),)
 """Attributes of ops that the converter does not look at, and :func:`converted` does."""
@@ -130,6 +129,9 @@ def fixed_inputs(builder: relax.BlockBuilder, op: str, inputs: Any, attributes: 
     if op == "Unsqueeze" and len(inputs) > 1 and isinstance(inputs[1], tvm.ir.GenericConst):
         axes = relax.const(np.atleast_1d(inputs[1].value.numpy()))  # of no axes in a definition of ONNX's
         return type(inputs)([inputs[0], axes])
+    if op == "Mul":
+        one, other = inputs
+        return type(inputs)([zero_kept(one, other), zero_kept(other, one)])
     if op == "LayerNormalization":
         return with_spread_scales(builder, inputs, attributes)
     if op == "Slice" and len(inputs) > 2:
@@ -139,24 +141,16 @@ def fixed_inputs(builder: relax.BlockBuilder, op: str, inputs: Any, attributes: 
 
 def converted(builder: relax.BlockBuilder, op: str, inputs: Any, attributes: dict[str, Any], convert: Any) -> Any:
     """``convert(inputs)``, with what it leaves out."""
-    if op == "Resize":
-        return resized(builder, inputs, attributes, convert)
+    if op in _OTHERWISE:
+        return _OTHERWISE[op](builder, inputs, attributes, convert)
     if op == "Sign" and not _is_whole(inputs[0]):  # of NaN it is NaN, and TVM's 0
         return relax.op.where(relax.op.isnan(inputs[0]), inputs[0], convert(inputs))
-    if op == "Pow":  # of the type of its base, whatever that of the exponent
-        dtype = str(inputs[0].ty.dtype)
-        wide = "float64" if _is_whole(inputs[0]) else dtype
-        return as_dtype(
-            builder, convert(type(inputs)([as_dtype(builder, one, wide) for one in list(inputs)[:2]])), dtype
-        )
     if op == "Mod" and not attributes.get("fmod") and not _is_whole(inputs[0]):
         return _remainder(builder, inputs)
     if op == "Tile" and isinstance(inputs[1], relax.ShapeExpr):
         return tiled(builder, inputs[0], inputs[1])
     if op == "TopK" and (made := _first_of_sorted(builder, inputs, attributes)) is not None:
         return made
-    if op == "BitShift":
-        return _shifted(builder, inputs, attributes, convert)
     if op == "ConvTranspose" and attributes.get("output_shape"):
         _say_pads(inputs, attributes)
     if op == "Split" and 0 in (lengths := _lengths(inputs, attributes)):
@@ -166,6 +160,13 @@ def converted(builder: relax.BlockBuilder, op: str, inputs: Any, attributes: dic
     if op == "Slice" and (made := sliced(builder, inputs)) is not None:
         return made
     return convert(inputs)
+
+
+def _power(builder: relax.BlockBuilder, inputs: Any, _attributes: dict[str, Any], convert: Any) -> Any:
+    """``Pow``: of the type of its base, whatever that of the exponent."""
+    own = str(inputs[0].ty.dtype)
+    dtype = "float64" if _is_whole(inputs[0]) else own
+    return as_dtype(builder, convert(type(inputs)([as_dtype(builder, one, dtype) for one in inputs])), own)
 
 
 def _unpooled(builder: relax.BlockBuilder, inputs: Any, convert: Any) -> Any:
@@ -234,6 +235,16 @@ def _shifted(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any
     made = emit(builder.normalize(convert(type(inputs)([inputs[0], emit(relax.op.where(inside, by, most))]))))
     keeps_sign = attributes["direction"] == b"RIGHT" and dtype.startswith("int")
     return made if keeps_sign else emit(relax.op.where(inside, made, none))
+
+
+_OTHERWISE: Final = {
+    "Resize": resized,
+    "Pow": _power,
+    "LRN": norm_of_neighbours,
+    "BitShift": _shifted,
+    **dict.fromkeys(("ReduceL2", "ReduceLogSum"), in_floats),
+}
+"""Ops whose converter is called with other operands, or not at all."""
 
 
 def _is_whole(value: Any) -> bool:

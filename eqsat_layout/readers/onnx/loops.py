@@ -93,7 +93,7 @@ class _Writer:
             carried = results[: len(first)]
             for part, name in zip(parts, results[len(first) :], strict=True):
                 part.append(name)
-        self._end(node, carried, parts, [0] * scanned)
+        self._end(node, body, carried, parts, [0] * scanned)
 
     def _scan(self, node: Any, extents: Mapping[str, list[int | None]]) -> None:
         if self._opset < _SCANS_WITHOUT_BATCH:
@@ -125,7 +125,7 @@ class _Writer:
         for part, is_turned in zip(parts, attributes.get("scan_output_directions", [0] * scanned), strict=True):
             if is_turned:
                 part.reverse()
-        self._end(node, states, parts, list(attributes.get("scan_output_axes", [0] * scanned)))
+        self._end(node, body, states, parts, list(attributes.get("scan_output_axes", [0] * scanned)))
 
     def _begin(self, node: Any, body: Any, rounds: int) -> str:
         """What names of this loop begin with; its constants are those of the graph."""
@@ -155,7 +155,7 @@ class _Writer:
                 copied.name = f"{prefix}{turn}/{node.name}"
         return [names.get(value.name, value.name) for value in body.output]
 
-    def _end(self, node: Any, carried: list[str], parts: list[list[str]], axes: list[int]) -> None:
+    def _end(self, node: Any, body: Any, carried: list[str], parts: list[list[str]], axes: list[int]) -> None:
         results = [*carried, *[""] * len(parts)]
         for wanted, name in zip(node.output, results, strict=False):
             if wanted and name:
@@ -166,9 +166,20 @@ class _Writer:
             if not wanted:
                 continue
             if not part:
-                raise _refused(node, "of no rounds, whose results are of no shape, is not done")
+                self._none(node, list(body.output)[i - len(parts)], wanted, axis)
+                continue
             self._made("Concat", [self._longer(name, f"{wanted}/{j}", axis) for j, name in enumerate(part)], wanted,
                        axis=axis)  # fmt: skip
+
+    def _none(self, node: Any, value: Any, wanted: str, axis: int) -> None:
+        """What no rounds give of a result of the body's: no elements of its shape."""
+        kind = value.type.tensor_type
+        extents = [int(one.dim_value) for one in kind.shape.dim if one.HasField("dim_value")]
+        if not kind.HasField("shape") or len(extents) < len(kind.shape.dim):
+            raise _refused(node, "of no rounds, whose results are of no known shape, is not done")
+        extents.insert(axis % (len(extents) + 1), 0)
+        none = np.zeros(extents, self._onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type))
+        self._made("Identity", [self._constant(f"{wanted}/none", none)], wanted)
 
     def _longer(self, name: str, made: str, axis: int) -> str:
         if self._opset < _AXES_ARE_AN_INPUT:

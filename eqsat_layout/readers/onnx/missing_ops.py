@@ -18,6 +18,7 @@ from eqsat_layout.readers.layers.deformed import deformed
 from eqsat_layout.readers.layers.determinants import determinant
 from eqsat_layout.readers.layers.exponential_units import exponential_unit
 from eqsat_layout.readers.layers.fourier import fourier_transform, short_time_fourier_transform
+from eqsat_layout.readers.layers.leaky_units import leaky_unit
 from eqsat_layout.readers.layers.scattering import scattered
 from eqsat_layout.readers.onnx.element_moves import cache_updated, image_of_windows
 from eqsat_layout.readers.onnx.one_hots import hardmax, one_hot
@@ -197,6 +198,7 @@ _MAKERS: Final[dict[str, Callable[..., Any]]] = {
     "ThresholdedRelu": _above,
     "Elu": lambda builder, inputs, said: exponential_unit(builder, inputs[0], said["alpha"]),
     "Selu": lambda builder, inputs, said: exponential_unit(builder, inputs[0], said["alpha"], said["gamma"]),
+    "LeakyRelu": lambda builder, inputs, said: leaky_unit(builder, inputs[0], said["alpha"]),
     "DynamicQuantizeLinear": lambda builder, inputs, _: quantised_dynamically(builder, inputs[0]),
     "ReduceLogSumExp": log_sum_exp,
     "CumProd": _products,

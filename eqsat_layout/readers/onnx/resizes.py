@@ -22,14 +22,13 @@ from eqsat_layout.readers.onnx.open_resizes import OpenAxis
 _MOST: Final = 1 << 26
 """Numbers that say where the elements of a result lie, and how much each counts."""
 
-
 BY_PLACE: Final = 11
 """The version of ``Resize`` that says where places lie; what was before means the same as ``Upsample``."""
-
 FULL: Final = 13
 """The version of ``Resize`` whose operands may all be left out."""
 
-
+_OUTER: Final = 2
+"""Axes of batch and channels, which TVM's resizes leave as they are."""
 _OLDEST: Final = b"simple"
 """How the first version, which does not say it, rounds places: down where an axis grows, up where it shrinks."""
 
@@ -46,7 +45,7 @@ def as_resize(inputs: Any, attributes: dict[str, Any]) -> tuple[Any, dict[str, A
 
 def is_by_rows(inputs: Any, attributes: dict[str, Any]) -> bool:
     """Whether TVM's resize does not know how: where all elements count, nothing beyond the border counts, the middle or
-    the ratio of the sides stays, or the places are those of a part of an element."""
+    the ratio of the sides stays, batch or channels change, or the places are those of a part of an element."""
     where = attributes.get("coordinate_transformation_mode", b"half_pixel")
     if attributes.get("keep_aspect_ratio_policy", b"stretch") != b"stretch" or where == b"half_pixel_symmetric":
         return True
@@ -54,6 +53,8 @@ def is_by_rows(inputs: Any, attributes: dict[str, Any]) -> bool:
     if attributes.get("mode", b"nearest") == b"nearest":  # TVM goes by the sizes, and rounds otherwise between elements
         is_plain = attributes.get("nearest_mode") != _OLDEST and all(one.is_whole for one in changed or ())
         return where != b"tf_crop_and_resize" and not is_plain
+    if any(one.at < _OUTER for one in changed or ()) or len(inputs[0].ty.shape) <= _OUTER:
+        return True
     is_odd = where == b"align_corners" and any(one.is_known and one.is_odd for one in changed or ())
     return is_odd or bool(_smooths(attributes) or attributes.get("exclude_outside"))
 

@@ -14,6 +14,7 @@ from tvm import relax, te, tirx
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.readers.layers.dtypes import as_dtype
+from eqsat_layout.readers.layers.whole_powers import whole_power
 
 _Element = Callable[[Any, Any], Any]
 
@@ -115,6 +116,11 @@ def _length(a: Any, b: Any) -> Any:
     return tirx.Select(tirx.Or(a == most, b == most), most, made)
 
 
+def power(b: relax.BlockBuilder, base: Any, exponent: Any) -> Any:
+    """Of operands of one type."""
+    return b.emit(relax.op.power(base, exponent)) if _is_float(base) else whole_power(b, base, exponent)
+
+
 def _sign(b: relax.BlockBuilder, x: Any) -> Any:
     """``sign``, of unsigned numbers too: TVM looks for a -1 that they do not have."""
     dtype = str(x.ty.dtype)
@@ -146,6 +152,8 @@ MAKERS: Final[dict[str, Callable[..., Any]]] = {
     "logical_xor.default": _exclusive,
     "neg.default": _negated,
     "sign.default": _sign,
+    "pow.Tensor_Tensor": power,
+    "pow.Scalar": power,
     "hypot.default": _hypotenuse,
     "clamp.default": _clamped,
     "clamp.Tensor": _clamped,

@@ -16,6 +16,7 @@ from eqsat_layout.errors import EqsatError
 from eqsat_layout.readers.layers.determinants import determinant
 from eqsat_layout.readers.layers.dtypes import as_dtype
 from eqsat_layout.readers.layers.exponential_units import exponential_unit
+from eqsat_layout.readers.layers.leaky_units import leaky_unit
 from eqsat_layout.readers.torch.types import dtype_name
 
 _SINGLE: Final = "float32"
@@ -100,7 +101,7 @@ def viewed_as(b: relax.BlockBuilder, x: Any, dtype: Any) -> Any:
 
 def mean_slope(b: relax.BlockBuilder, x: Any, _noise: Any, lower: float = 1 / 8, upper: float = 1 / 3, *_: Any) -> Any:
     """``rrelu`` where nothing is trained."""
-    return relax.Tuple([b.emit(relax.op.nn.leakyrelu(x, (lower + upper) / 2))])
+    return relax.Tuple([leaky_unit(b, x, (lower + upper) / 2)])
 
 
 def _determinant(b: relax.BlockBuilder, matrices: Any) -> Any:
@@ -118,6 +119,7 @@ MAKERS: Final[dict[str, Callable[..., Any]]] = {
     "exp2.default": exp2,
     "sigmoid.default": sigmoid,
     "elu.default": exponential_unit,
+    "leaky_relu.default": leaky_unit,
     "convert_element_type.default": converted,
     "view.dtype": viewed_as,
     "rrelu_with_noise_functional.default": mean_slope,

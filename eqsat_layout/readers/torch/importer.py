@@ -13,7 +13,8 @@ from tvm import ir, relax
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import said_by
-from eqsat_layout.readers.layers.dtypes import number_of_type
+from eqsat_layout.readers.layers.dtypes import number_of_type, zero_kept
+from eqsat_layout.readers.layers.whole_powers import whole_power
 from eqsat_layout.readers.torch import (
     arithmetic,
     experts,
@@ -41,6 +42,7 @@ from eqsat_layout.readers.torch.neural_layers import NeuralLayers
 from eqsat_layout.readers.torch.nodes import TorchNodeError, args_seen, ignored, watched
 from eqsat_layout.readers.torch.numbers import is_tensor, of_size, of_type
 from eqsat_layout.readers.torch.places import Places
+from eqsat_layout.readers.torch.single_numbers import is_along_an_axis, with_one_axis, without_axes
 from eqsat_layout.readers.torch.size_names import with_names_of_sizes
 from eqsat_layout.readers.torch.types import check_made_type, dtype_name, promoted_type
 
@@ -99,7 +101,7 @@ class _Mended(_Base):  # type: ignore[misc]
         def converted(node: Any) -> Any:
             own = watched(node)
             try:
-                made = convert(own)
+                made = self._along_no_axes(convert, own, node) if is_along_an_axis(node) else convert(own)
                 if is_open(made) and self._says_sizes_anew(node):
                     made = convert(own)
                 if not node.target.__name__.startswith(_WITHOUT_VALUES):
@@ -112,6 +114,10 @@ class _Mended(_Base):  # type: ignore[misc]
             return made
 
         return converted
+
+    def _along_no_axes(self, convert: Any, watched_node: Any, node: Any) -> Any:
+        with with_one_axis(self.block_builder, self.env, node):
+            return without_axes(self.block_builder, convert(watched_node))
 
     def _says_sizes_anew(self, node: Any) -> bool:
         """Whether some operand of a node got torch's words for its sizes, in which operands of one size agree."""
@@ -139,14 +145,15 @@ class _Mended(_Base):  # type: ignore[misc]
             alpha = values.pop(2) if len(values) > 2 else node.kwargs.get("alpha", 1)
             op = node.target.__name__.partition(".")[0]
             one, other = (of_type(self.block_builder, value, dtype) for value in values[:2])
+            if op == "mul":
+                one, other = zero_kept(one, other), zero_kept(other, one)
             if not node.meta["val"].shape:  # Relax takes a size for a tensor of one axis
                 one, other = (one if is_tensor(one) else of_size(self.block_builder, one) for one in (one, other))
             if alpha != 1:
-                scale = number_of_type(alpha, dtype)
-                if op == "rsub":
-                    one = self.block_builder.emit(relax.op.multiply(one, scale))
-                else:
-                    other = self.block_builder.emit(relax.op.multiply(other, scale))
+                one, other = (other, one) if op == "rsub" else (one, other)
+                scale = zero_kept(number_of_type(alpha, dtype), other)
+                other = self.block_builder.emit(relax.op.multiply(other, scale))
+                one, other = (other, one) if op == "rsub" else (one, other)
             if isinstance(one, ir.GenericConst) and isinstance(other, ir.GenericConst):
                 one = self.block_builder.emit(one)
             if dtype == "bool" and op in _OF_BOOLEANS:
@@ -215,12 +222,28 @@ class _Mended(_Base):  # type: ignore[misc]
         return of_type(b, of_type(b, made, "bool"), dtype_name(node.meta["val"].dtype))
 
     def _pow(self, node: Any) -> Any:
-        """Roots are such, as in torch: of -inf NaN, of -0 -0. Those of narrow floats are powers there."""
+        """Roots are such, as in torch: of -inf NaN, of -0 -0. Those of narrow floats are powers there. TVM's converter
+        writes out as many products as the exponent says."""
         data, exponent = self.retrieve_args(node)
-        root = _ROOTS.get(exponent) if isinstance(exponent, float) and is_tensor(data) else None
-        if root is None or str(data.ty.dtype) not in ("float32", "float64"):
+        dtype = promoted_type(node)
+        if dtype is None:
             return super()._pow(node)
-        return self.block_builder.emit(root(data))
+        data = of_type(self.block_builder, data, dtype)
+        root = _ROOTS.get(exponent) if isinstance(exponent, float) else None
+        if root is not None and dtype in ("float32", "float64"):
+            return self.block_builder.emit(root(data))
+        if "int" in dtype and isinstance(exponent, int):
+            return whole_power(self.block_builder, data, exponent)
+        return arithmetic.power(self.block_builder, data, of_type(self.block_builder, exponent, dtype))
+
+    def _full(self, node: Any) -> Any:
+        """Of numbers that the type does not hold, too, which TVM's converter does not take."""
+        size, value = self.retrieve_args(node)
+        dtype = dtype_name(node.meta["val"].dtype)
+        if not isinstance(value, int) or "int" not in dtype:
+            return super()._full(node)
+        node.kwargs.get("dtype")  # which torch has taken into account
+        return self.block_builder.emit(relax.op.full(list(size), number_of_type(value, dtype), dtype))
 
 
 _ROOMS: Final = (missing_ops, arithmetic, functions, special, ordered, tables, vision, recurrent, experts)

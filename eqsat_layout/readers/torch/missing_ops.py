@@ -18,7 +18,7 @@ from eqsat_layout.readers.layers.padding import CONSTANT, padded
 from eqsat_layout.readers.layers.resampling import Filter, in_steps, resampled
 from eqsat_layout.readers.layers.window_maxima import Windows, window_count, window_maxima
 from eqsat_layout.readers.torch.numbers import of_size
-from eqsat_layout.readers.torch.scatters import index_reduce, masked_scatter, scatter, scatter_reduce
+from eqsat_layout.readers.torch.scatters import index_reduce, masked_scatter, scatter, scatter_as, scatter_reduce
 from eqsat_layout.readers.torch.statistics import extremes, kth_value, variance, variance_and_mean, with_place
 from eqsat_layout.readers.torch.types import Maker, dtype_name
 
@@ -198,6 +198,8 @@ MAKERS: Final[dict[str, Maker]] = {
     "pow": _of_floats(relax.op.power),
     "scatter.src": scatter("update"),
     "scatter.value": scatter("update"),
+    "scatter.reduce": scatter_as,
+    "scatter.value_reduce": scatter_as,
     "scatter_add.default": scatter("add"),
     "scatter_reduce.two": scatter_reduce,
     "index_reduce.default": index_reduce,

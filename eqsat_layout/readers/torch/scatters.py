@@ -37,7 +37,20 @@ def _cut(b: relax.BlockBuilder, source: Any, index: Any) -> Any:
     return b.emit(relax.op.strided_slice(source, axes, [0] * len(own), asked, assume_inbound=True))
 
 
-_REDUCTIONS: Final = {"sum": "add", "mean": "add", "prod": "mul", "amax": "max", "amin": "min"}
+_REDUCTIONS: Final = {
+    "sum": "add",
+    "mean": "add",
+    "prod": "mul",
+    "amax": "max",
+    "amin": "min",
+    "add": "add",
+    "multiply": "mul",
+}
+
+
+def scatter_as(b: relax.BlockBuilder, data: Any, dim: int, index: Any, source: Any, reduce: str) -> Any:
+    """``scatter`` with its ``reduce``."""
+    return scatter(_REDUCTIONS[reduce])(b, data, dim, index, source)
 
 
 def scatter_reduce(

@@ -240,6 +240,19 @@ def _next(b: relax.BlockBuilder, one: Any, other: Any) -> Any:
     return b.emit_te(compute, one, other, primfunc_name_hint="nextafter")
 
 
+def _scaled(b: relax.BlockBuilder, x: Any, exponent: Any) -> Any:
+    """``ldexp``, in float64, which holds all powers of two that make a float32 of another one; of float64 in parts, as
+    their product may be finite where one power is not."""
+    dtype = str(x.ty.dtype) if str(x.ty.dtype).startswith(("float", "bfloat")) else "float32"
+    parts = 3 if dtype == "float64" else 1
+    made, power = (_Number(b, value).cast("float64") for value in (x, exponent))
+    power = power.minimum(700.0 * parts).maximum(-700.0 * parts)
+    part, two = (power * (1 / parts)).floor(), made.like(2.0)
+    for one in [power - part * (parts - 1.0), *[part] * (parts - 1)]:
+        made = made * two.power(one)
+    return made.cast(dtype).value
+
+
 MAKERS: Final[dict[str, Callable[..., Any]]] = {
     "erfc.default": _computed(_erfc),
     "special_erfcx.default": _computed(_erfcx),
@@ -247,5 +260,6 @@ MAKERS: Final[dict[str, Callable[..., Any]]] = {
     "lgamma.default": _computed(_lgamma, "float64"),
     "digamma.default": _computed(_digamma, "float64"),
     "nextafter.default": _next,
+    "ldexp.Tensor": _scaled,
 }
 """By the names of torch's ops."""

@@ -5,6 +5,7 @@ In: an importer's builder, values of a node's arguments. Out: what the node give
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -114,25 +115,27 @@ def _counted(b: relax.BlockBuilder, extent: Any, dtype: str) -> Any:
 
 
 def adaptive_max_pool(b: relax.BlockBuilder, data: Any, size: Sequence[int]) -> Any:
-    """Values and places of windows that divide an image as evenly as they can."""
-    op = relax.op
-    *outer, height, width = data.ty.shape.values
-    if not all(isinstance(one, tirx.IntImm) for one in (height, width)):
+    """Values and places of windows that divide an image, along two axes or three, as evenly as they can."""
+    op, count = relax.op, len(size)
+    outer, extents = list(data.ty.shape.values)[:-count], list(data.ty.shape.values)[-count:]
+    if not all(isinstance(one, tirx.IntImm) for one in extents):
         raise EqsatError("adaptive max pools of images of unknown size are not done")
-    tables = [_windows(int(extent), out) for extent, out in zip((height, width), size, strict=True)]
-    (rows, tall), (columns, wide) = (table.shape for table in tables)
-    rank = len(outer)
-    taken = b.emit(op.take(data, relax.const(tables[0].ravel(), "int64"), rank))
-    taken = b.emit(op.take(taken, relax.const(tables[1].ravel(), "int64"), rank + 1))
-    apart = b.emit(op.reshape(taken, [*outer, rows, tall, columns, wide]))
-    order = [*range(rank), rank, rank + 2, rank + 1, rank + 3]
-    windows = b.emit(op.reshape(b.emit(op.permute_dims(apart, order)), [*outer, rows, columns, tall * wide]))
-    values = extreme(b, apart, [rank + 1, rank + 3], keeps=False, is_max=True)
-    flat = tables[0][:, None, :, None] * int(width) + tables[1][None, :, None, :]
-    numbers = relax.const(flat.reshape(rows, columns, -1), "int64")
-    spread = b.emit(op.broadcast_to(numbers, [*outer, rows, columns, tall * wide]))
+    tables = [_windows(int(extent), out) for extent, out in zip(extents, size, strict=True)]
+    rank, counts, lengths = len(outer), *zip(*(table.shape for table in tables), strict=True)
+    taken, flat = data, np.zeros([1] * 2 * count, "int64")
+    for axis, table in enumerate(tables):
+        taken = b.emit(op.take(taken, relax.const(table.ravel(), "int64"), rank + axis))
+        spread = [1] * (2 * count)
+        spread[axis], spread[count + axis] = table.shape
+        flat = flat * int(extents[axis]) + table.reshape(spread)
+    apart = b.emit(op.reshape(taken, [*outer, *(n for table in tables for n in table.shape)]))
+    order = [*range(rank), *range(rank, rank + 2 * count, 2), *range(rank + 1, rank + 2 * count, 2)]
+    windows = b.emit(op.reshape(b.emit(op.permute_dims(apart, order)), [*outer, *counts, math.prod(lengths)]))
+    values = extreme(b, apart, list(range(rank + 1, rank + 2 * count, 2)), keeps=False, is_max=True)
+    numbers = relax.const(flat.reshape(*counts, -1), "int64")
+    wide = b.emit(op.broadcast_to(numbers, [*outer, *counts, math.prod(lengths)]))
     largest = b.emit(op.argmax(windows, -1, keepdims=True))
-    places = b.emit(op.squeeze(b.emit(op.gather_elements(spread, largest, rank + 2)), [-1]))
+    places = b.emit(op.squeeze(b.emit(op.gather_elements(wide, largest, rank + count)), [-1]))
     return relax.Tuple([values, places])
 
 
@@ -195,6 +198,7 @@ MAKERS: Final[dict[str, Callable[..., Any]]] = {
     "searchsorted.Tensor": searchsorted,
     "bucketize.Tensor": bucketized,
     "adaptive_max_pool2d.default": adaptive_max_pool,
+    "adaptive_max_pool3d.default": adaptive_max_pool,
     "_trilinear.default": product_of_three,
     "prod.dim_int": product_along,
     "repeat.default": repeated_by_sizes,

@@ -63,6 +63,15 @@ def test_a_loop_of_known_length_is_written_out() -> None:
     assert_as_onnx(model([loop(STEPS)], [value("x", FLOAT, [2, 3])], ["last", "all"], held), {"x": X})
 
 
+def test_a_loop_of_no_rounds_gives_nothing_of_its_shape() -> None:
+    """ "a Loop of no rounds, whose results are of no shape, is not done", though its body says the shape."""
+    held = {"most": np.int64(0), "yes": np.True_, "along": np.array([1])}
+    made = model([loop(STEPS)], [value("x", FLOAT, [2, 3])], ["last", "all"], held)
+    last, everything = eqsat_layout.Session(made).run(None, {"x": X})
+    np.testing.assert_array_equal(last, X)
+    assert (everything.shape, everything.dtype) == ((0, 2), np.float32)
+
+
 def test_a_loop_without_a_condition_is_written_out() -> None:
     """It was "no operand 1 (cond), which Loop needs"; it may be empty, though ONNX's evaluator runs no round."""
     held = {"most": np.int64(3), "yes": np.True_, "along": np.array([1])}

@@ -19,6 +19,7 @@ ROWS = RNG.integers(0, 255, (4, 5), "uint8")
 WEIGHTS = RNG.integers(-100, 100, (4, 3, 3, 3), "int8")
 MATRIX = WEIGHTS.reshape(-1)[:15].reshape(5, 3)
 NARROW = IMAGE.astype(pytest.importorskip("ml_dtypes").float8_e4m3fn)
+ODD = np.array([np.inf, -np.inf, np.nan, 2, -3], "float32")
 SCALE, ZERO, SIGNED = np.float32(0.02), np.uint8(119), np.int8(3)
 
 
@@ -222,6 +223,10 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], int, dict[str, Any]]
     "a norm of float64": (
         "LayerNormalization", {"a": IMAGE.astype("float64")}, {"b": IMAGE[0, 0, 0].astype("float64")}, 1, {},
     ),
+    "an image alone that grows": ("Resize", {"a": IMAGE[0, 0]}, {"c": np.float32([2, 3])}, 1, {"mode": "linear"}),
+    "channels that are halved": ("Resize", {"a": IMAGE}, {"c": np.float32([1, 0.5, 1, 1])}, 1, {"mode": "linear"}),
+    "products with 0": ("Mul", {"a": ODD}, {"b": np.float32(0)}, 1, {}),
+    "units without a slope": ("LeakyRelu", {"a": ODD[1:]}, {}, 1, {"alpha": 0.0}),
     "parts, one of no elements": ("Split", {"a": IMAGE}, {"b": np.array([2, 0, 3])}, 3, {"axis": 2}),
     "a part along two axes of four": (
         "Resize",
@@ -254,6 +259,31 @@ def test_bytes_of_zeros_alone_are_their_zero_point() -> None:
     for feed in (zeros, zeros - 1.5, IMAGE[0, 0, :2, :3]):
         for got, wanted in zip(ours.run(None, {"a": feed}), runtime.run(None, {"a": feed}), strict=True):
             np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("op", ["ReduceLogSum", "ReduceLogSumExp", "ReduceL2"])
+def test_roots_and_logarithms_of_whole_numbers_lose_their_fractions(op: str) -> None:
+    """TVM's kernel of a logarithm takes floats only."""
+    given = np.array([[1, 2], [3, 4], [9, 1]], "int32")
+    model = session(op, {"a": given}, {"b": np.array([1])}, 1)
+    runtime = pytest.importorskip("onnxruntime").InferenceSession(model.SerializeToString())
+    (got,), (wanted,) = (one.run(None, {"a": given}) for one in (eqsat_layout.Session(model), runtime))
+    assert got.dtype == wanted.dtype
+    np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize(("size", "dtype", "rank"), [(4, "float32", 4), (3, "float64", 4), (2, "float32", 2)])
+def test_norms_by_neighbours_in_other_channels(size: int, dtype: str, rank: int) -> None:
+    """TVM takes one channel more where ``size`` is even; ONNX's evaluator norms as many as there are images."""
+    data = RNG.standard_normal((3, 5, 2, 1)[:rank]).astype(dtype)
+    (got,) = eqsat_layout.Session(session("LRN", {"a": data}, {}, 1, size=size, alpha=0.5, bias=2.0)).run(
+        None, {"a": data}
+    )
+    sums = np.zeros_like(data)
+    for channel in range(5):
+        first = channel - (size - 1) // 2
+        sums[:, channel] = (data[:, max(0, first) : first + size] ** 2).sum(1)
+    np.testing.assert_allclose(got, data / (2 + 0.5 / size * sums) ** 0.75, rtol=1e-5)
 
 
 def test_bytes_between_others_lose_their_fractions() -> None:

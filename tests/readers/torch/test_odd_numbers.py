@@ -58,9 +58,59 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
             *(one(z) for z in (x, y) for one in (lambda a: a + 300, lambda a: a * -2, lambda a: 300 - a, torch.sign)),
             *(x == -1, x < 300, y > -200, x.masked_fill(x > 3, -1), torch.add(x, x, alpha=-2), x.sigmoid()),
             *(torch.full_like(x, -1), torch.full_like(y, -1, dtype=torch.uint8), x.clone().fill_(-2)),
-            x.scatter(0, torch.tensor([1]), -1),
+            *(x.scatter(0, torch.tensor([1]), -1), x.new_full((2, 3), -1), torch.full((3,), -1, dtype=x.dtype) + x),
         ),
         (torch.tensor([0, 3, 255], dtype=torch.uint8), torch.tensor([-128, 3, 127], dtype=torch.int8)),
+    ),
+    "powers of whole numbers": (
+        lambda x, y: (
+            *(x**y, 2**y, x ** y[:1], (x.int() ** y.int()).T, x**3, x**90, (x > 0) ** 3, (x**2)[0, 0] ** y[0, 0]),
+            x.to(torch.uint8) ** y.abs().to(torch.uint8),
+        ),
+        (
+            torch.tensor([[2, 3, -3, 0, 1], [-1, -1, 7, 10**10, -(2**63)]]),
+            torch.tensor([[63, 2**40 + 1, 41, 0, -3], [-3, -4, -1, 3, 1]]),
+        ),
+    ),
+    "products with 0": (
+        lambda x: (
+            x * 0,
+            0.0 * x,
+            torch.add(x[0], x, alpha=0),
+            torch.rsub(x, x[0], alpha=0),
+            *(one(x, 0.0) for one in (torch.nn.functional.leaky_relu, torch.mul)),
+        ),
+        (ODD,),
+    ),
+    "numbers whose exponents move": (
+        lambda x, y: (torch.ldexp(x, y), torch.ldexp(x.double() * 1.1, y * 4), torch.ldexp(y, y)),
+        (torch.tensor([1.0, INF, NAN, -0.0, 1e-38, -0.0]), torch.tensor([3, -3, 4, 200, 250, -500])),
+    ),
+    "a number along an axis": (
+        lambda x: (
+            *(x.sum(0), x.mean(-1), x.softmax(0), x.cumsum(0), x.argmax(), x.argmin(0), x.prod(0), x.logsumexp(0)),
+            *(
+                *x.max(0),
+                *x.topk(1),
+                x.amax(0, keepdim=True),
+                x.any(0),
+                x.gather(0, torch.tensor(0)),
+                x.permute(()) + 1,
+            ),
+        ),
+        (torch.tensor(3.0),),
+    ),
+    "numbers that shrink": (torch.nn.functional.softshrink, (ODD,)),
+    "scatters that reduce, and those of truth": (
+        lambda x, i, y: (
+            *(x.scatter(0, i, y, reduce=one) for one in ("add", "multiply")),
+            *(x.scatter(1, i, 3.0, reduce="add"), (x > 0).scatter_add(0, i, y > 0)),
+        ),
+        (torch.randn(3, 4), torch.tensor([[0, 2, 1, 0], [0, 2, 0, 1]]), torch.randn(2, 4)),
+    ),
+    "largest ones of parts of volumes": (
+        lambda x: torch.nn.functional.adaptive_max_pool3d(x, (2, 3, 4), return_indices=True),
+        (torch.randn(1, 2, 5, 6, 4),),
     ),
 }
 

@@ -67,6 +67,12 @@ def test_a_function_is_as_good_as_that_of_libm(name):
     np.testing.assert_array_equal(got[~finite], rounded[~finite])
 
 
+def test_tanh_ends_in_one():
+    """``gelu_tanh`` of -1e38 was -1e31, and of -inf -inf: tanh ended below 1."""
+    x = np.array([8, 9, 20, 1e38, math.inf, -8, -9, -20, -1e38, -math.inf] * 8, "float32").reshape(-1, 16)
+    np.testing.assert_array_equal(_computed(tirx.tanh, x), np.sign(x))
+
+
 def test_exp_gives_no_denormal_numbers():
     """A product with those that a masked softmax had took 60 times as long (Swin-T: 47 of 138 ms)."""
     got = _computed(tirx.exp)
