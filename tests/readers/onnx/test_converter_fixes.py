@@ -119,7 +119,7 @@ def test_nodes_give_the_numbers_of_onnx(name: str) -> None:
 @pytest.mark.parametrize(
     ("op", "inputs", "attributes", "said"),
     [
-        ("Resize", ["x", "", "third"], {"mode": "linear"}, "no whole number"),
+        ("Resize", ["x", "box", "third"], {"coordinate_transformation_mode": "tf_crop_and_resize"}, "no whole number"),
     ],
 )
 def test_attributes_that_no_converter_looks_at_are_refused(
@@ -127,6 +127,7 @@ def test_attributes_that_no_converter_looks_at_are_refused(
 ) -> None:
     constants = {
         "third": SCALES * np.float32(0.7071),
+        "box": np.array([0, 0, 0, 0, 1, 1, 1, 1], "float32"),
         "w": np.ones((2, 2, 3, 3), "float32"),
     }
     one = node(op, inputs, ["y"], name="this", **attributes)
