@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
+import tvm
 from programs import assert_same_plan, constant, ops, program
+from tvm import relax
 from tvm.relax import op as R
 
 import eqsat_layout
@@ -231,3 +234,14 @@ def test_a_second_copy_of_a_constant_is_paid_for() -> None:
     assert dear.stats.constant_bytes == cheap.stats.constant_bytes - 4 * 32 * 64
     assert all(plan.is_optimal and plan.cost <= plan.input_cost for plan in (cheap, dear))
     assert_same_plan(mod, dear.module)
+
+
+def test_a_border_beside_products_of_one_factor_each_stays_0() -> None:
+    """It was made of zeros in the weights: 0 times an infinite element is NaN. A sum of one product is no contraction,
+    which would take no layouts but those of its candidates."""
+    weights = relax.const(np.full((1, 3), 2, "float32"))
+    mod = program(lambda b, x: b.emit(R.nn.pad(b.emit(R.matmul(x, weights)), pad_width=[0, 0, 0, 2])), (2, 1))
+    built = tvm.compile(eqsat_layout.optimize(mod, approx=False), "llvm")
+    x = np.array([[np.inf], [3]], "float32")
+    found = relax.VirtualMachine(built, tvm.cpu())["main"](tvm.runtime.tensor(x)).numpy()
+    assert found.tolist() == [[np.inf] * 3 + [0, 0], [6] * 3 + [0, 0]]

@@ -272,7 +272,7 @@ class _Planner:
         dtype = self.computation.buffers[buffer].dtype
         if dtype == "bool":
             return BOOL
-        return FINITE if "int" in dtype or self.reduces else ANYTHING
+        return FINITE if "int" in dtype or self.block.is_contraction else ANYTHING
 
     def padding(self, buffer: int) -> Scalar:
         number = _stored_fill(self.computation, self.formats[buffer], buffer)

@@ -20,6 +20,7 @@ from eqsat_layout.passes.guarded_divisions import guard_divisions_by_sizes
 from eqsat_layout.passes.index_bits import indices_in_bits
 from eqsat_layout.passes.let_narrow_floats import with_let_values
 from eqsat_layout.passes.let_vectors import round_in_vectors, serialise_let_vectors, serialise_scalar_functions
+from eqsat_layout.passes.narrow_broadcasts import broadcast_bits
 from eqsat_layout.passes.overlapping_stores import apart_from_operands
 from eqsat_layout.passes.parallel_updates import order_updates
 from eqsat_layout.passes.reduction_inits import init_empty_loops
@@ -110,6 +111,7 @@ def _passes() -> list[Any]:
         any_address(),  # of operands that come from outside
         skip_checks(),  # of those that are known to fit
         tirx.transform.FP8StorageLegalize(),
+        broadcast_bits(),
         tirx.transform.BF16StorageLegalize(),
         _keep_on_stack(),
         differences_for_llvm(),

@@ -246,6 +246,20 @@ def test_a_target_that_cannot_be_built_for_is_named(given, text):
     assert text in str(error.value)
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float8_e4m3fn"])
+def test_zeros_of_narrow_floats_have_their_schedule(dtype):
+    """TVM's pass for bfloat16 refuses to store a vector of what is made of bits: the kernel lost its schedule."""
+    builder = relax.BlockBuilder()
+    with builder.function("main", []):
+        builder.emit_func_output(builder.emit(op.zeros(relax.ShapeExpr([64, 63]), dtype)))
+    notes = []
+    built = eqsat_layout.compile(builder.get(), notes=notes)
+    found = relax.VirtualMachine(built, tvm.cpu())["main"]().numpy()
+    assert not notes
+    assert found.shape == (64, 63)
+    assert not found.astype("float32").any()
+
+
 @pytest.mark.parametrize("kind", ["float32", "float16", "bfloat16", "int8", "float64"])
 def test_weights_of_any_dtype_compile_and_run(kind):
     """int8: weights that are scaled to floats in the program."""
