@@ -6,7 +6,7 @@ are legalised in one go, as one module of one-op functions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
@@ -39,11 +39,11 @@ def legalise_calls(calls: Sequence[Any]) -> list[Legalised]:
     return list(legalised_in_turn(calls))
 
 
-def legalised_in_turn(calls: Sequence[Any]) -> Iterator[Legalised]:
+def legalised_in_turn(calls: Sequence[Any]) -> Generator[Legalised, None, None]:
     """What each Relax call is as TIR, as soon as it is known.
 
     Of more than a few, types are inferred and PrimFuncs made beside, while the next kernels are described and those
-    that are done are read.
+    that are done are read. Who does not take all closes it: the second thread ends then.
     """
     with nullcontext(cache) if len(calls) <= _FEW else second_thread() as start:
         begun = [_Begun.of(call, start) for call in calls]
