@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final, Protocol
 
 from eqsat_layout.cost.touched_memory import padded_work, touched_share
@@ -124,11 +125,16 @@ class Roofline:
         """The same whatever is fused: worked out once for a computation."""
         if op.computation is None:
             return self._new_parts(op, operands, results)
-        question = ("parts", self, *operands, *results)
+        question = ("parts", self._itself, *operands, *results)
         found: _Parts | None = op.computation.derived.get(question)
         if found is None:
             found = op.computation.derived[question] = self._new_parts(op, operands, results)
         return found
+
+    @cached_property
+    def _itself(self) -> object:
+        """What stands for it among answers: what a class of the user's adds need not have a hash."""
+        return object()
 
     def _new_parts(self, op: Signature, operands: Formats, results: Formats) -> _Parts:
         own, lanes = op.computation, self._lanes(op)

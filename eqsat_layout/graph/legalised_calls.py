@@ -6,13 +6,12 @@ are legalised in one go, as one module of one-op functions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, Final
 
-import tvm_ffi
 from tvm import ir, relax, tirx
 
 from eqsat_layout.errors import ILL_TYPED
@@ -39,62 +38,57 @@ def legalise_calls(calls: Sequence[Any]) -> list[Legalised]:
     return list(legalised_in_turn(calls))
 
 
-def legalised_in_turn(calls: Sequence[Any]) -> Iterator[Legalised]:
+def legalised_in_turn(calls: Sequence[Any]) -> Generator[Legalised, None, None]:
     """What each Relax call is as TIR, as soon as it is known.
 
     Of more than a few, types are inferred and PrimFuncs made beside, while the next kernels are described and those
-    that are done are read.
+    that are done are read. Who does not take all closes it: the second thread ends then.
     """
     with nullcontext(cache) if len(calls) <= _FEW else second_thread() as start:
-        begun = [_Begun.of(call, start) for call in calls]
+        typing = [_typing(call, start) for call in calls]
+        begun = [_Begun.of(params, typed(), start) for params, typed in typing]
         by_module: dict[_Begun, Any] = {}
         for one in begun:
-            typed = one.typed()
-            if typed is None:
+            if one.typed is None:
                 yield Legalised()
                 continue
             func = None if one in by_module else one.kernel_func()
             if func is None and one not in by_module:
                 others = [other for other in begun if other.kernel is None and other not in by_module]
-                by_module |= _legalised([other for other in dict.fromkeys([one, *others]) if other.typed() is not None])
-            yield Legalised(by_module[one] if func is None else func, typed.ty)
+                by_module |= _legalised([other for other in dict.fromkeys([one, *others]) if other.typed is not None])
+            yield Legalised(by_module[one] if func is None else func, one.typed.ty)
+
+
+def _typing(call: Any, start: Start[Any]) -> tuple[Sequence[Any], Callable[[], Any]]:
+    """Begins to infer the type of ``call`` over variables of its own."""
+    params = [relax.Var(f"p{i}", without_device(leaf.ty)) for i, leaf in enumerate(leaf_exprs(call))]
+    return params, start(partial(_typed, Template(call).over(params)))
 
 
 @dataclass(frozen=True, eq=False)
 class _Begun:
     """A call over variables of its own.
 
-    ``typed`` gives it with the type that TVM infers, None where it is ill-typed; ``kernel`` is that of the call if its
-    type is ``declared``; None where it is not one kernel, or says nothing of its type.
+    ``typed`` has the type that TVM infers, and is None where it is ill-typed: kernels of such may end the process.
+    ``kernel`` is None where it is not one kernel.
     """
 
     params: Sequence[Any]
-    typed: Callable[[], Any]
-    declared: Any
+    typed: Any
     kernel: TeKernel | None
 
     @classmethod
-    def of(cls, call: Any, start: Start[Any]) -> _Begun:
-        """Begins to infer the type of ``call``, and to make its kernel."""
-        params = [relax.Var(f"p{i}", without_device(leaf.ty)) for i, leaf in enumerate(leaf_exprs(call))]
-        bare = Template(call).over(params)
-        typed = start(partial(_typed, bare))
-        if not _is_op(bare) or not isinstance(call.ty, relax.TensorType):
-            return cls(params, typed, None, None)
-        declared = without_device(call.ty)
-        return cls(params, typed, declared, kernel_of(_of_type(bare, declared), start))
+    def of(cls, params: Sequence[Any], typed: Any, start: Start[Any]) -> _Begun:
+        """Begins to make the kernel of ``typed``."""
+        is_one = isinstance(typed, ir.Call) and isinstance(typed.op, ir.Op) and isinstance(typed.ty, relax.TensorType)
+        return cls(params, typed, kernel_of(typed, start) if is_one else None)
 
     def kernel_func(self) -> Any:
         """The PrimFunc of a call of an op that is one kernel of one result; None where it is anything else."""
-        typed, kernel = self.typed(), self.kernel
-        if not _is_op(typed) or not isinstance(typed.ty, relax.TensorType):
-            return None
-        if self.declared is None or not tvm_ffi.structural_equal(self.declared, typed.ty):
-            kernel = kernel_of(typed)
-        if kernel is None or not self.is_done_by(kernel.operands, kernel.ty):
+        if self.kernel is None or not self.is_done_by(self.kernel.operands, self.kernel.ty):
             return None
         try:
-            return kernel.func
+            return self.kernel.func
         except REFUSALS:
             return None
 
@@ -104,7 +98,7 @@ class _Begun:
         int64 as it is legalised."""
         own = self.params if params is None else params
         same = len(operands) == len(own) and all(a.same_as(p) for a, p in zip(operands, own, strict=True))
-        return same and _kinds(ty) == _kinds(self.typed().ty)
+        return same and _kinds(ty) == _kinds(self.typed.ty)
 
 
 def _typed(call: Any) -> Any:
@@ -113,14 +107,6 @@ def _typed(call: Any) -> Any:
         return relax.BlockBuilder().normalize(call)
     except ILL_TYPED:
         return None
-
-
-def _is_op(call: Any) -> bool:
-    return isinstance(call, ir.Call) and isinstance(call.op, ir.Op)
-
-
-def _of_type(call: Any, ty: Any) -> Any:
-    return relax.Call(call.op, call.args, call.attrs, call.ty_args, ret_ty=ty)
 
 
 def _legalised(calls: Sequence[_Begun]) -> dict[_Begun, Any]:
@@ -134,7 +120,7 @@ def _legalised(calls: Sequence[_Begun]) -> dict[_Begun, Any]:
 
 def _add_function(builder: Any, name: str, one: _Begun) -> None:
     """Adds a function that returns the call."""
-    typed = one.typed()
+    typed = one.typed
     block = relax.BindingBlock([relax.VarBinding(relax.Var("y", typed.ty), typed)])
     body = builder.normalize(relax.SeqExpr([block], block.bindings[0].var))
     function = relax.Function(one.params, body, typed.ty)

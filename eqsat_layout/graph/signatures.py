@@ -7,6 +7,7 @@ module of one-op functions; what does not become exactly one PrimFunc over the c
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -144,14 +145,14 @@ class SignatureTable:
     def finish(self) -> dict[str, Signature]:
         """All signatures, with their PrimFuncs and analyses. :class:`MalformedModuleError` for an ill-typed op."""
         calls = {s.key: s.template for s in self._raw.values() if self._is_op(s)}
-        legalised = legalised_in_turn(list(calls.values()))
         done: dict[str, Signature] = {}
-        for key, raw in self._raw.items():
-            if raw.parts:
-                done[key] = raw
-                continue
-            func, frozen = (self._op_kernel(raw, next(legalised)), raw.frozen) if key in calls else self._called(raw)
-            done[key] = _analysed(raw, func, frozen, self._where.get(key, raw.name))
+        with closing(legalised_in_turn(list(calls.values()))) as legalised:
+            for key, raw in self._raw.items():
+                if raw.parts:
+                    done[key] = raw
+                    continue
+                own = (self._op_kernel(raw, next(legalised)), raw.frozen) if key in calls else self._called(raw)
+                done[key] = _analysed(raw, *own, self._where.get(key, raw.name))
         return done
 
     def _is_op(self, raw: Signature) -> bool:

@@ -25,16 +25,24 @@ def second_thread() -> Iterator[Start[Any]]:
     """Where work is done beside the calling thread, one piece after the other.
 
     Who asks for a piece that is not begun yet does it: where no core is free, nobody waits for the other thread. With
-    one core there is none.
+    one core there is none, nor where the system gives none: at its limit of threads, and when the interpreter ends.
     """
     if len(os.sched_getaffinity(0)) < 2:
         yield cache
         return
     thread = ThreadPoolExecutor(1)
     try:
-        yield lambda work: cache(partial(_result, thread.submit(work), work))
+        yield partial(_begun, thread)
     finally:
         thread.shutdown(cancel_futures=True)
+
+
+def _begun(thread: ThreadPoolExecutor, work: Callable[[], _T]) -> Callable[[], _T]:
+    try:
+        future = thread.submit(work)
+    except RuntimeError:  # no thread can be made
+        return cache(work)
+    return cache(partial(_result, future, work))
 
 
 def _result(begun: Future[_T], work: Callable[[], _T]) -> _T:

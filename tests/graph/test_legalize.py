@@ -417,9 +417,12 @@ def test_means_of_no_whole_numbers_are_0(mean, dtype) -> None:
     assert machine["main"](tvm.runtime.tensor(np.zeros((0, 3), dtype))).numpy().tolist() == [0, 0, 0]
 
 
-def test_kernels_are_begun_before_types_are_known_to_be_right() -> None:
-    """TVM's legalisation takes the axis modulo the rank, 0, of a scalar that type inference refuses."""
-    x, i = (relax.Var("p", relax.TensorType(shape, dtype)) for shape, dtype in [((), "float32"), ((2,), "int64")])
-    written = R.take(x, i, axis=-2)
-    call = relax.Call(written.op, written.args, written.attrs, ret_ty=relax.TensorType((2,), "float32"))
-    assert [(one.func, one.type) for one in legalise_calls([call] * 6)] == [(None, None)] * 6
+def test_ill_typed_calls_are_not_legalised() -> None:
+    """TVM's legalisation takes the axis modulo the rank, 0, of a scalar; of a step of 0 it ended the process."""
+    x, y, i = (
+        relax.Var("p", relax.TensorType(shape, dtype))
+        for shape, dtype in [((), "float32"), ((4,), "float32"), ((2,), "int64")]
+    )
+    for written in (R.take(x, i, axis=-2), R.strided_slice(y, axes=[0], begin=[0], end=[4], strides=[0])):
+        call = relax.Call(written.op, written.args, written.attrs, ret_ty=relax.TensorType((2,), "float32"))
+        assert [(one.func, one.type) for one in legalise_calls([call] * 6)] == [(None, None)] * 6

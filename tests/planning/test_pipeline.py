@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import threading
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +136,23 @@ def test_a_cost_model_of_the_user_decides() -> None:
     assert transforms(eqsat_layout.optimize(mod)) <= 1
 
 
+@dataclass(frozen=True)
+class ByName(Roofline):
+    """The costs of some ops, times a factor."""
+
+    factors: dict[str, float] = field(default_factory=dict)
+
+    def run(self, op_: Any, operands: Any, results: Any, *, fused: Any = frozenset()) -> float:
+        return super().run(op_, operands, results, fused=fused) * self.factors.get(op_.name, 1.0)
+
+
+def test_a_cost_model_of_the_user_may_hold_a_table() -> None:
+    """It has no hash: each cost was refused with "unhashable type: 'dict'"."""
+    mod = program(lambda b, x: op.exp(b.emit(op.tanh(x))), (64, 32))
+    once, twice = (eqsat_layout.plan(mod, cost_model=ByName(factors={"relax.exp": n})).cost for n in (1.0, 2.0))
+    assert once < twice
+
+
 @pytest.mark.parametrize("limit", [0, 0.0, 1e-9, 1.0])
 def test_no_time_still_gives_a_plan(limit: float) -> None:
     def body(builder: Any, x: Any) -> Any:
@@ -202,6 +222,18 @@ def test_a_call_of_the_wrong_type() -> None:
     bad = replaced(mod, [relax.VarBinding(var, wrong), relax.VarBinding(rest[0].var, outer), *rest[1:]])
     with pytest.raises(MalformedModuleError, match=r"main: relax\.exp bound to 'inner'"):
         eqsat_layout.optimize(bad)
+
+
+def test_an_error_in_planning_leaves_no_thread_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That in which kernels are made lived as long as the error was kept."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    mod = program(lambda b, x: op.exp(b.emit(op.tanh(b.emit(op.sin(b.emit(op.cos(b.emit(op.sigmoid(x))))))))), (3, 4))
+    *rest, last = mod["main"].body.blocks[0].bindings
+    wrong = relax.Call(last.value.op, last.value.args, ret_ty=relax.TensorType((4, 3), "float32"))
+    threads = threading.active_count()
+    with pytest.raises(MalformedModuleError) as kept:
+        eqsat_layout.optimize(replaced(mod, [*rest, relax.VarBinding(last.var, wrong)]))
+    assert threading.active_count() == threads, kept
 
 
 def test_a_call_with_too_few_arguments() -> None:

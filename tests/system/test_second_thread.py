@@ -83,3 +83,15 @@ def test_an_error_is_raised_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatc
         for _ in range(2):
             with pytest.raises(LookupError, match="nothing"):
                 result()
+
+
+def test_where_no_thread_can_be_made_who_asks_does_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans that are made while the interpreter ends, or at a limit of threads, were refused with a RuntimeError."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with second_thread() as start:
+        assert [start(threading.get_ident)() for _ in range(2)] == [threading.get_ident()] * 2
