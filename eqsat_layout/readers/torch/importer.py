@@ -232,7 +232,7 @@ class _Mended(_Base):  # type: ignore[misc]
         root = _ROOTS.get(exponent) if isinstance(exponent, float) else None
         if root is not None and dtype in ("float32", "float64"):
             return self.block_builder.emit(root(data))
-        if "int" in dtype and isinstance(exponent, int):
+        if "float" not in dtype and isinstance(exponent, int):
             return whole_power(self.block_builder, data, exponent)
         return arithmetic.power(self.block_builder, data, of_type(self.block_builder, exponent, dtype))
 

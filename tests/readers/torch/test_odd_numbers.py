@@ -64,7 +64,7 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     ),
     "powers of whole numbers": (
         lambda x, y: (
-            *(x**y, 2**y, x ** y[:1], (x.int() ** y.int()).T, x**3, x**90, (x > 0) ** 3, (x**2)[0, 0] ** y[0, 0]),
+            *(x**y, 2**y, x ** y[:1], (x.int() ** y.int()).T, x**3, x**90, (x > 0) ** 3, (x > 0) ** True, (x**2)[0, 0] ** y[0, 0]),
             x.to(torch.uint8) ** y.abs().to(torch.uint8),
         ),
         (
