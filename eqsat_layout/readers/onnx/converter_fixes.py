@@ -18,7 +18,7 @@ from tvm import ir, relax, sym, tirx
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from eqsat_layout.errors import EqsatError
-from eqsat_layout.readers.layers.dtypes import as_dtype, zero_kept
+from eqsat_layout.readers.layers.dtypes import as_dtype, without_one, zero_kept
 from eqsat_layout.readers.layers.extremes import first_of_none
 from eqsat_layout.readers.onnx.element_moves import tiled
 from eqsat_layout.readers.onnx.pads import cut_first
@@ -129,9 +129,6 @@ def fixed_inputs(builder: relax.BlockBuilder, op: str, inputs: Any, attributes: 
     if op == "Unsqueeze" and len(inputs) > 1 and isinstance(inputs[1], tvm.ir.GenericConst):
         axes = relax.const(np.atleast_1d(inputs[1].value.numpy()))  # of no axes in a definition of ONNX's
         return type(inputs)([inputs[0], axes])
-    if op == "Mul":
-        one, other = inputs
-        return type(inputs)([zero_kept(one, other), zero_kept(other, one)])
     if op == "LayerNormalization":
         return with_spread_scales(builder, inputs, attributes)
     if op == "Slice" and len(inputs) > 2:
@@ -160,6 +157,11 @@ def converted(builder: relax.BlockBuilder, op: str, inputs: Any, attributes: dic
     if op == "Slice" and (made := sliced(builder, inputs)) is not None:
         return made
     return convert(inputs)
+
+
+def _product(builder: relax.BlockBuilder, inputs: Any, _attributes: dict[str, Any], convert: Any) -> Any:
+    one, other = inputs
+    return without_one(builder, convert(type(inputs)([zero_kept(one, other), zero_kept(other, one)])), one, other)
 
 
 def _power(builder: relax.BlockBuilder, inputs: Any, _attributes: dict[str, Any], convert: Any) -> Any:
@@ -239,6 +241,7 @@ def _shifted(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any
 
 _OTHERWISE: Final = {
     "Resize": resized,
+    "Mul": _product,
     "Pow": _power,
     "LRN": norm_of_neighbours,
     "BitShift": _shifted,
