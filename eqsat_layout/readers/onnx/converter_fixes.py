@@ -18,10 +18,11 @@ from tvm import ir, relax, sym, tirx
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from eqsat_layout.errors import EqsatError
-from eqsat_layout.readers.layers.dtypes import as_dtype, without_one, zero_kept
+from eqsat_layout.readers.layers.dtypes import as_dtype
 from eqsat_layout.readers.layers.extremes import first_of_none
 from eqsat_layout.readers.onnx.element_moves import tiled
 from eqsat_layout.readers.onnx.pads import cut_first
+from eqsat_layout.readers.onnx.products import product
 from eqsat_layout.readers.onnx.reductions import in_floats, norm_of_neighbours, with_spread_scales
 from eqsat_layout.readers.onnx.resizes import resized
 from eqsat_layout.readers.onnx.slices import sliced
@@ -159,11 +160,6 @@ def converted(builder: relax.BlockBuilder, op: str, inputs: Any, attributes: dic
     return convert(inputs)
 
 
-def _product(builder: relax.BlockBuilder, inputs: Any, _attributes: dict[str, Any], convert: Any) -> Any:
-    one, other = inputs
-    return without_one(builder, convert(type(inputs)([zero_kept(one, other), zero_kept(other, one)])), one, other)
-
-
 def _power(builder: relax.BlockBuilder, inputs: Any, _attributes: dict[str, Any], convert: Any) -> Any:
     """``Pow``: of the type of its base, whatever that of the exponent."""
     own = str(inputs[0].ty.dtype)
@@ -241,7 +237,7 @@ def _shifted(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any
 
 _OTHERWISE: Final = {
     "Resize": resized,
-    "Mul": _product,
+    "Mul": product,
     "Pow": _power,
     "LRN": norm_of_neighbours,
     "BitShift": _shifted,

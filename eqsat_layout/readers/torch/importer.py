@@ -228,14 +228,14 @@ class _Mended(_Base):  # type: ignore[misc]
         """Roots are such, as in torch: of -inf NaN, of -0 -0. Those of narrow floats are powers there. TVM's converter
         writes out as many products as the exponent says."""
         data, exponent = self.retrieve_args(node)
-        dtype = promoted_type(node)
-        if dtype is None:
+        if promoted_type(node) is None:
             return super()._pow(node)
+        dtype = dtype_name(node.meta["val"].dtype)  # powers of truth values are numbers
         data = of_type(self.block_builder, data, dtype)
         root = _ROOTS.get(exponent) if isinstance(exponent, float) else None
         if root is not None and dtype in ("float32", "float64"):
             return self.block_builder.emit(root(data))
-        if "float" not in dtype and isinstance(exponent, int):
+        if "int" in dtype and isinstance(exponent, int):
             return whole_power(self.block_builder, data, exponent)
         return arithmetic.power(self.block_builder, data, of_type(self.block_builder, exponent, dtype))
 
