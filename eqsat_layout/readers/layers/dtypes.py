@@ -32,7 +32,7 @@ def zero_kept(value: Any, factor: Any) -> Any:
 
 def without_one(builder: relax.BlockBuilder, made: Any, *factors: Any) -> Any:
     """``made``, of no axes where none of the factors has any."""
-    made = builder.normalize(made)
-    if made.ty.ndim == 0 or any(getattr(one.ty, "ndim", -1) != 0 for one in factors):
+    if any(not isinstance(one.ty, relax.TensorType) or one.ty.ndim for one in factors):
         return made
-    return builder.emit(relax.op.reshape(builder.emit(made), []))
+    made = builder.normalize(made)
+    return builder.emit(relax.op.reshape(builder.emit(made), [])) if made.ty.ndim else made

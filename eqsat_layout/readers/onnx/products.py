@@ -1,4 +1,7 @@
-"""Products of ONNX. In: a builder, both operands, TVM's converter. Out: the product, in Relax, NaN of 0 and infinities."""
+"""Products of ONNX.
+
+In: a builder, both operands, TVM's converter. Out: the product, in Relax, of 0 and an infinity NaN.
+"""
 
 from __future__ import annotations
 
