@@ -22,9 +22,17 @@ def number_of_type(value: Any, dtype: str) -> Any:
 
 
 def zero_kept(value: Any, factor: Any) -> Any:
-    """The number 0, a constant without axes, with one where ``factor`` has any: else TVM takes what is multiplied with
-    it for 0, infinities and NaN too."""
-    if not isinstance(value, ir.GenericConst) or value.value.shape or getattr(factor.ty, "ndim", 0) < 1:
+    """The number 0, a constant without axes, with one: else TVM takes what is multiplied with it for 0, infinities and
+    NaN too. What is made of a ``factor`` without axes has one then, which :func:`without_one` takes off."""
+    if not isinstance(value, ir.GenericConst) or value.value.shape or getattr(factor.ty, "ndim", -1) < 0:
         return value
     number, dtype = value.value.numpy(), str(value.ty.dtype)
     return relax.const(number.reshape(1), dtype) if "float" in dtype and number == 0 else value
+
+
+def without_one(builder: relax.BlockBuilder, made: Any, *factors: Any) -> Any:
+    """``made``, of no axes where none of the factors has any."""
+    if any(not isinstance(one.ty, relax.TensorType) or one.ty.ndim for one in factors):
+        return made
+    made = builder.normalize(made)
+    return builder.emit(relax.op.reshape(builder.emit(made), [])) if made.ty.ndim else made

@@ -6,7 +6,7 @@ from typing import Any
 
 from tvm import relax
 
-from eqsat_layout.readers.layers.dtypes import zero_kept
+from eqsat_layout.readers.layers.dtypes import without_one, zero_kept
 
 
 def leaky_unit(builder: relax.BlockBuilder, x: Any, slope: float = 0.01) -> Any:
@@ -14,5 +14,5 @@ def leaky_unit(builder: relax.BlockBuilder, x: Any, slope: float = 0.01) -> Any:
     if slope:
         return builder.emit(relax.op.nn.leakyrelu(x, slope))
     zero = relax.const(0.0, str(x.ty.dtype))
-    below = builder.emit(relax.op.multiply(x, zero_kept(zero, x)))
+    below = without_one(builder, builder.emit(relax.op.multiply(x, zero_kept(zero, x))), x)
     return builder.emit(relax.op.where(builder.emit(relax.op.greater(x, zero)), x, below))

@@ -18,10 +18,11 @@ from tvm import ir, relax, sym, tirx
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from eqsat_layout.errors import EqsatError
-from eqsat_layout.readers.layers.dtypes import as_dtype, zero_kept
+from eqsat_layout.readers.layers.dtypes import as_dtype
 from eqsat_layout.readers.layers.extremes import first_of_none
 from eqsat_layout.readers.onnx.element_moves import tiled
 from eqsat_layout.readers.onnx.pads import cut_first
+from eqsat_layout.readers.onnx.products import product
 from eqsat_layout.readers.onnx.reductions import in_floats, norm_of_neighbours, with_spread_scales
 from eqsat_layout.readers.onnx.resizes import resized
 from eqsat_layout.readers.onnx.slices import sliced
@@ -129,9 +130,6 @@ def fixed_inputs(builder: relax.BlockBuilder, op: str, inputs: Any, attributes: 
     if op == "Unsqueeze" and len(inputs) > 1 and isinstance(inputs[1], tvm.ir.GenericConst):
         axes = relax.const(np.atleast_1d(inputs[1].value.numpy()))  # of no axes in a definition of ONNX's
         return type(inputs)([inputs[0], axes])
-    if op == "Mul":
-        one, other = inputs
-        return type(inputs)([zero_kept(one, other), zero_kept(other, one)])
     if op == "LayerNormalization":
         return with_spread_scales(builder, inputs, attributes)
     if op == "Slice" and len(inputs) > 2:
@@ -239,6 +237,7 @@ def _shifted(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any
 
 _OTHERWISE: Final = {
     "Resize": resized,
+    "Mul": product,
     "Pow": _power,
     "LRN": norm_of_neighbours,
     "BitShift": _shifted,

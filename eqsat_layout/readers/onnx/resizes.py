@@ -29,6 +29,8 @@ FULL: Final = 13
 
 _OUTER: Final = 2
 """Axes of batch and channels, which TVM's resizes leave as they are."""
+_RANKS: Final = (3, 4, 5)
+"""Of what TVM resizes."""
 _OLDEST: Final = b"simple"
 """How the first version, which does not say it, rounds places: down where an axis grows, up where it shrinks."""
 
@@ -50,12 +52,11 @@ def is_by_rows(inputs: Any, attributes: dict[str, Any]) -> bool:
     if attributes.get("keep_aspect_ratio_policy", b"stretch") != b"stretch" or where == b"half_pixel_symmetric":
         return True
     changed = _changed(inputs, attributes)
-    is_outer = any(one.at < _OUTER for one in changed or ())
+    if any(one.at < _OUTER for one in changed or ()) or len(inputs[0].ty.shape) not in _RANKS:
+        return True
     if attributes.get("mode", b"nearest") == b"nearest":  # TVM goes by the sizes, and rounds otherwise between elements
         is_plain = attributes.get("nearest_mode") != _OLDEST and all(one.is_whole for one in changed or ())
-        return where != b"tf_crop_and_resize" and (is_outer or not is_plain)
-    if is_outer or len(inputs[0].ty.shape) <= _OUTER:
-        return True
+        return where != b"tf_crop_and_resize" and not is_plain
     is_odd = where == b"align_corners" and any(one.is_known and one.is_odd for one in changed or ())
     return is_odd or bool(_smooths(attributes) or attributes.get("exclude_outside"))
 

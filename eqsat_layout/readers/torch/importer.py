@@ -13,7 +13,7 @@ from tvm import ir, relax
 
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import said_by
-from eqsat_layout.readers.layers.dtypes import number_of_type, zero_kept
+from eqsat_layout.readers.layers.dtypes import number_of_type, without_one, zero_kept
 from eqsat_layout.readers.layers.whole_powers import whole_power
 from eqsat_layout.readers.torch import (
     arithmetic,
@@ -146,20 +146,23 @@ class _Mended(_Base):  # type: ignore[misc]
             op = node.target.__name__.partition(".")[0]
             one, other = (of_type(self.block_builder, value, dtype) for value in values[:2])
             if op == "mul":
+                factors = one, other
                 one, other = zero_kept(one, other), zero_kept(other, one)
             if not node.meta["val"].shape:  # Relax takes a size for a tensor of one axis
                 one, other = (one if is_tensor(one) else of_size(self.block_builder, one) for one in (one, other))
             if alpha != 1:
                 one, other = (other, one) if op == "rsub" else (one, other)
                 scale = zero_kept(number_of_type(alpha, dtype), other)
-                other = self.block_builder.emit(relax.op.multiply(other, scale))
+                made = self.block_builder.emit(relax.op.multiply(other, scale))
+                other = without_one(self.block_builder, made, other)
                 one, other = (other, one) if op == "rsub" else (one, other)
             if isinstance(one, ir.GenericConst) and isinstance(other, ir.GenericConst):
                 one = self.block_builder.emit(one)
             if dtype == "bool" and op in _OF_BOOLEANS:
                 return self.block_builder.emit(_OF_BOOLEANS[op](one, other))
             kwargs = {name: value for name, value in node.kwargs.items() if name != "alpha"}
-            return convert(SimpleNamespace(args=(one, other), kwargs=kwargs, target=node.target, meta=node.meta))
+            made = convert(SimpleNamespace(args=(one, other), kwargs=kwargs, target=node.target, meta=node.meta))
+            return without_one(self.block_builder, made, *factors) if op == "mul" else made
 
         return converted
 
@@ -225,9 +228,9 @@ class _Mended(_Base):  # type: ignore[misc]
         """Roots are such, as in torch: of -inf NaN, of -0 -0. Those of narrow floats are powers there. TVM's converter
         writes out as many products as the exponent says."""
         data, exponent = self.retrieve_args(node)
-        dtype = promoted_type(node)
-        if dtype is None:
+        if promoted_type(node) is None:
             return super()._pow(node)
+        dtype = dtype_name(node.meta["val"].dtype)  # powers of truth values are numbers
         data = of_type(self.block_builder, data, dtype)
         root = _ROOTS.get(exponent) if isinstance(exponent, float) else None
         if root is not None and dtype in ("float32", "float64"):

@@ -224,9 +224,15 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], int, dict[str, Any]]
         "LayerNormalization", {"a": IMAGE.astype("float64")}, {"b": IMAGE[0, 0, 0].astype("float64")}, 1, {},
     ),
     "an image alone that grows": ("Resize", {"a": IMAGE[0, 0]}, {"c": np.float32([2, 3])}, 1, {"mode": "linear"}),
+    "channels that are repeated": ("Resize", {"a": IMAGE}, {"c": np.float32([1, 2, 1, 1])}, 1, {"mode": "nearest"}),
+    "six axes, of which one grows": (
+        "Resize", {"a": IMAGE[None, None]}, {"c": np.float32([1, 1, 1, 1, 1, 2])}, 1, {"mode": "nearest"},
+    ),
+    "a vector that grows": ("Resize", {"a": IMAGE[0, 0, 0]}, {"c": np.float32([2])}, 1, {"mode": "nearest"}),
     "channels that are halved": ("Resize", {"a": IMAGE}, {"c": np.float32([1, 0.5, 1, 1])}, 1, {"mode": "linear"}),
     "every second channel": ("Resize", {"a": IMAGE}, {"c": np.float32([1, 0.5, 1, 1])}, 1, {"mode": "nearest"}),
     "products with 0": ("Mul", {"a": ODD}, {"b": np.float32(0)}, 1, {}),
+    "a product of a number with 0": ("Mul", {"a": ODD[0]}, {"b": np.float32(0)}, 1, {}),
     "units without a slope": ("LeakyRelu", {"a": ODD[1:]}, {}, 1, {"alpha": 0.0}),
     "parts, one of no elements": ("Split", {"a": IMAGE}, {"b": np.array([2, 0, 3])}, 3, {"axis": 2}),
     "a part along two axes of four": (

@@ -64,7 +64,17 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     ),
     "powers of whole numbers": (
         lambda x, y: (
-            *(x**y, 2**y, x ** y[:1], (x.int() ** y.int()).T, x**3, x**90, (x > 0) ** 3, (x**2)[0, 0] ** y[0, 0]),
+            *(
+                x**y,
+                2**y,
+                x ** y[:1],
+                (x.int() ** y.int()).T,
+                x**3,
+                x**90,
+                (x > 0) ** 3,
+                ((x > 0) ** True).long(),
+                (x**2)[0, 0] ** y[0, 0],
+            ),
             x.to(torch.uint8) ** y.abs().to(torch.uint8),
         ),
         (
@@ -78,7 +88,12 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
             0.0 * x,
             torch.add(x[0], x, alpha=0),
             torch.rsub(x, x[0], alpha=0),
-            *(one(x, 0.0) for one in (torch.nn.functional.leaky_relu, torch.mul)),
+            *(
+                one(y, 0.0)
+                for one in (torch.nn.functional.leaky_relu, torch.mul)
+                for y in (x, x[0, 2], x.flatten()[-1])
+            ),
+            torch.sub(x[0, 0], x[0, 2], alpha=0),
         ),
         (ODD,),
     ),
