@@ -22,7 +22,7 @@ from eqsat_layout.readers.layers.dtypes import as_dtype
 from eqsat_layout.readers.layers.extremes import first_of_none
 from eqsat_layout.readers.onnx.element_moves import tiled
 from eqsat_layout.readers.onnx.pads import cut_first
-from eqsat_layout.readers.onnx.products import product
+from eqsat_layout.readers.onnx.products import zero_keeping_product
 from eqsat_layout.readers.onnx.reductions import in_floats, norm_of_neighbours, with_spread_scales
 from eqsat_layout.readers.onnx.resizes import resized
 from eqsat_layout.readers.onnx.slices import sliced
@@ -237,7 +237,7 @@ def _shifted(builder: relax.BlockBuilder, inputs: Any, attributes: dict[str, Any
 
 _OTHERWISE: Final = {
     "Resize": resized,
-    "Mul": product,
+    "Mul": zero_keeping_product,
     "Pow": _power,
     "LRN": norm_of_neighbours,
     "BitShift": _shifted,
