@@ -5,12 +5,15 @@ Each of these was an ``ExtractionError`` in a random program: no op in the chain
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from compare import assert_same_fast
 from programs import program
+from tvm import relax
 from tvm.relax import op
 
 import eqsat_layout
@@ -18,8 +21,11 @@ from eqsat_layout.egraph.answers import Answers
 from eqsat_layout.egraph.engine import Engine
 from eqsat_layout.egraph.names import Names
 from eqsat_layout.egraph.rules import read_all, rule_files
+from eqsat_layout.egraph.saturate import saturate
 from eqsat_layout.graph.importer import import_module
+from eqsat_layout.implementations.collect import make_offers
 from eqsat_layout.maps import Format, index_map_from_names
+from eqsat_layout.targets.registry import target
 
 Step = Callable[[Any], Any]
 
@@ -114,3 +120,21 @@ def test_flows_that_move_nothing_are_the_op_as_written() -> None:
     rows = answers.answer_back(key, names.format(Format.make(blocks)))
     read = [names.variants[row[2]].operands for name, row in rows if name == "back"]
     assert read == [("1x16x6x6>1.b/4.c.d.b%4",)]
+
+
+def test_layouts_do_not_flow_through_what_is_folded() -> None:
+    """The relu of a constant is a constant: nobody runs it in any layout. That of the data runs in all that are met."""
+    weights = relax.const(np.ones((32, 32, 3, 3), "float32"))
+
+    def body(builder: Any, x: Any) -> Any:
+        kernel = builder.emit(op.nn.relu(weights))
+        return builder.emit(op.nn.relu(builder.emit(op.nn.conv2d(x, kernel, padding=1))))
+
+    program_read = import_module(program(body, (1, 32, 14, 14)))
+    (graph,) = program_read.graphs
+    offers = make_offers(program_read, target(), None, spoken_for=())
+    saturated = saturate(graph, program_read.signatures, read_all(rule_files()), offers=offers)
+    variants = {v.key: v.signature for v in saturated.names.variants.values()}.values()
+    counts = Counter(s.results[0].shape for s in map(program_read.signatures.get, variants) if s and "relu" in s.name)
+    assert counts[32, 32, 3, 3] == 1
+    assert counts[1, 32, 14, 14] > 1
