@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import operator
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -25,6 +26,7 @@ from eqsat_layout.passes.wrapping import WRAPPING, with_wrapping_values, wrapped
 from eqsat_layout.tir.intrinsics import is_choice, pure_op
 from eqsat_layout.tir.structural import mapped_body, nodes_of, primfunc_pass, structural_map
 
+_LANES: Final = re.compile(r"x\d+$")
 _SAMPLES: Final = 4096
 _FLOATS: Final = (0.0, -0.0, 1.0, -1.0, 0.5, 3.0, -2.5, np.inf, -np.inf, np.nan, 1e-40, 3e38, -3e38)
 _INTEGERS: Final = (0, 1, 2, -1, -2, 3, 7)
@@ -285,7 +287,7 @@ def _samples(dtypes: Sequence[str]) -> list[npt.NDArray[Any]]:
 
 
 def _pool(dtype: str) -> npt.NDArray[Any]:
-    kind = np.dtype(dtype)
+    kind = np.dtype(_element(dtype))
     if kind.kind == "V":  # bfloat16 and narrower ones, as NumPy has them
         kind = np.dtype("float32")
     if kind.kind == "b":
@@ -323,8 +325,13 @@ def _evaluated(
 
 
 def _numpy(node: Any) -> str:
-    dtype = str(node.ty.dtype)
+    dtype = _element(str(node.ty.dtype))
     return {"bfloat16": "float32"}.get(dtype, dtype)
+
+
+def _element(dtype: str) -> str:
+    """Of a vector, whose lanes are worked out each by itself."""
+    return _LANES.sub("", dtype)
 
 
 def _truncated(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> Any:

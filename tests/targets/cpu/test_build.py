@@ -246,6 +246,24 @@ def test_a_target_that_cannot_be_built_for_is_named(given, text):
     assert text in str(error.value)
 
 
+def test_what_is_worked_out_of_one_vector_twice_has_its_schedule():
+    """The larger of a vector and itself: NumPy has no float32x16, so the kernel lost its schedule."""
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((1, 8, 3, 2, 9), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            larger = builder.emit(op.maximum(x, x))
+            moved = op.layout_transform(larger, lambda i0, i1, i2, i3, i4: (i1, i2, i4 * 2 + i3, i0))
+            result = builder.emit_output(builder.emit(moved))
+        builder.emit_func_output(result)
+    notes = []
+    built = eqsat_layout.compile(builder.get(), notes=notes)
+    data = np.random.default_rng(0).standard_normal((1, 8, 3, 2, 9)).astype("float32")
+    found = relax.VirtualMachine(built, tvm.cpu())["main"](tvm.runtime.tensor(data)).numpy()
+    assert not notes
+    np.testing.assert_array_equal(found, data.transpose(1, 2, 4, 3, 0).reshape(8, 3, 18, 1))
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float8_e4m3fn"])
 def test_zeros_of_narrow_floats_have_their_schedule(dtype):
     """TVM's pass for bfloat16 refuses to store a vector of what is made of bits: the kernel lost its schedule."""
