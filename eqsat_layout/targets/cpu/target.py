@@ -183,6 +183,9 @@ class CpuTarget(Target):
 
 
 class _AtAnyAddress(CpuTarget):
+    def with_approx(self, approx: bool) -> CpuTarget:
+        return super().with_approx(approx).at_any_address
+
     @property
     def _build(self) -> Build:
         return replace(super()._build, any_address=True)

@@ -41,3 +41,10 @@ def test_the_last_bfloat16_of_a_short_row_is_stored_as_two_bytes(columns: int) -
     x = np.random.default_rng(0).standard_normal((37, 64, 16)).astype("float32")
     row = np.zeros(columns, "float32")
     assert memory_fault(executable, [("main", [tvm.runtime.tensor(x), tvm.runtime.tensor(row)])]) == ""
+
+
+def test_kernels_are_for_any_address_with_exact_arithmetic_too() -> None:
+    """The fuzzer that calls kernels between protected pages took aligned accesses for ones outside of an operand."""
+    given = target("llvm").at_any_address
+    assert type(target(given, approx=False)) is type(given)
+    assert not target(given, approx=False).approx
