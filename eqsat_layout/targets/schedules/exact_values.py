@@ -23,6 +23,7 @@ from tvm import tirx
 from eqsat_layout.passes.guarded_divisions import DIVISIONS, Trapping, guarded_division, guarded_division_in_c
 from eqsat_layout.passes.rounding import is_rounding, without_idle_rounding
 from eqsat_layout.passes.wrapping import WRAPPING, with_wrapping_values, wrapped, wrapped_in_c
+from eqsat_layout.tir.arithmetic import truncated_div
 from eqsat_layout.tir.intrinsics import is_choice, pure_op
 from eqsat_layout.tir.structural import mapped_body, nodes_of, primfunc_pass, structural_map
 
@@ -35,7 +36,7 @@ _BINARY: Final[Mapping[Any, Callable[[Any, Any], Any]]] = {
     tirx.Add: operator.add,
     tirx.Sub: operator.sub,
     tirx.Mul: operator.mul,
-    tirx.Div: lambda a, b: a / b if a.dtype.kind == "f" else _truncated(a, b),
+    tirx.Div: truncated_div,
     tirx.FloorDiv: lambda a, b: np.floor_divide(a, np.where(b == 0, np.ones_like(b), b)),
     tirx.Mod: lambda a, b: np.fmod(a, np.where(b == 0, np.ones_like(b), b)),
     tirx.FloorMod: lambda a, b: np.mod(a, np.where(b == 0, np.ones_like(b), b)),
@@ -332,13 +333,6 @@ def _numpy(node: Any) -> str:
 def _element(dtype: str) -> str:
     """Of a vector, whose lanes are worked out each by itself."""
     return _LANES.sub("", dtype)
-
-
-def _truncated(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> Any:
-    """Integer division towards zero; by zero there is none."""
-    divisor = np.where(b == 0, np.ones_like(b), b)
-    quotient = np.floor_divide(a, divisor)
-    return quotient + ((quotient < 0) & (quotient * divisor != a)).astype(a.dtype)
 
 
 def _is_same(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> bool:
