@@ -45,7 +45,7 @@ _MULTIPLY_ADD: Final = "relax.ewise_fma"
 
 Legalizer = Callable[[Any, Any], Any]
 
-REFUSALS: Final = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+REFUSALS: Final = (AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 """What TVM's own legalisations raise for calls that they can't do, over all ops with many shapes and types."""
 
 
