@@ -108,6 +108,7 @@ class _Saturation:
     def run(self) -> Saturated:
         self._load()
         self._phase("logical")
+        self._engine.step("settle")
         self._answers.folded = self._folded()
         self._phase("flow")
         self._build()

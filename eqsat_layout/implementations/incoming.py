@@ -59,7 +59,7 @@ class Incoming:
         """What has to be free for it to be so; None where it is not."""
         graph, value, fmt = self.graphs[wanted.graph], wanted.value, wanted.format
         node = graph.nodes[value]
-        if node.kind == "const":
+        if value in self._constants[wanted.graph]:
             return set()
         users = self._users[wanted.graph].get(value, ())
         if value in self._results[wanted.graph] or not all(self._reads(user, at, fmt) for user, at in users):
@@ -76,7 +76,7 @@ class Incoming:
         asked = [
             (_Wanted(wanted.graph, i, f), ty)
             for i, f, ty in zip(node.inputs, made[0].operands, signature.operands, strict=True)
-            if ty is not None and not f.is_row_major and graph.nodes[i].kind != "const"
+            if ty is not None and not f.is_row_major and i not in self._constants[wanted.graph]
         ]
         if own.gains > sum(self.prices.convert(ty, ty.row_major, one.format) for one, ty in asked):
             return set()  # it is worth to bring the operands to that layout
@@ -95,6 +95,17 @@ class Incoming:
             for node in graph.nodes:
                 for at, value in enumerate(node.inputs):
                     found[-1].setdefault(value, []).append((node, at))
+        return found
+
+    @cached_property
+    def _constants(self) -> Sequence[Set[int]]:
+        """By region the values that are made of constants only: rules fold them."""
+        found: list[set[int]] = []
+        for graph in self.graphs:
+            found.append(set())
+            for value, node in enumerate(graph.nodes):
+                if node.kind == "const" or (node.inputs and found[-1].issuperset(node.inputs)):
+                    found[-1].add(value)
         return found
 
     @cached_property
