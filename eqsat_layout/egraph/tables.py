@@ -39,13 +39,14 @@ class Tables:
             self._as_given[name] = self._functions[name].rows
         return self._as_given[name]
 
-    def rows(self, name: str) -> list[Row]:
-        """The rows of a relation, or of a constructor with its e-class last."""
+    def rows(self, name: str, start: int = 0) -> list[Row]:
+        """The rows of a relation, or of a constructor with its e-class last; from number ``start`` on."""
         function = self._functions[name]
         decoders = [self._decoder(sort) for sort in function.input_sorts]
         constructor = not function.output_sort.startswith("@")  # a relation gives a sort of its own
         result: list[Row] = []
-        for row in self._given(name):
+        given = self._given(name)
+        for row in given[start:] if start else given:
             values = [decode(v) for decode, v in zip(decoders, row.inputs, strict=True)]
             if constructor:
                 values.append(row.output)
