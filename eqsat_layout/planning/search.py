@@ -56,6 +56,7 @@ from eqsat_layout.planning.checked_options import (
 from eqsat_layout.planning.clock import Clock
 from eqsat_layout.planning.options import Options, check_options
 from eqsat_layout.report.figures import format_seconds
+from eqsat_layout.system.second_thread import second_thread
 from eqsat_layout.targets.protocol import Target
 
 _SAID: Final = {
@@ -82,6 +83,7 @@ class Search:
     assumed: Mapping[str, int] = field(default_factory=dict)
 
 
+@second_thread()
 def search_of(
     mod: Any,
     target: Target,

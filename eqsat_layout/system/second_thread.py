@@ -7,6 +7,7 @@ does, so that Python can go on with what comes next.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -14,6 +15,15 @@ from functools import cache, partial
 from typing import Any, TypeVar
 
 _T = TypeVar("_T")
+
+
+class _Open(threading.local):
+    """The executor of the calling thread's second thread, while there is one."""
+
+    executor: ThreadPoolExecutor | None = None
+
+
+_open = _Open()
 
 Start = Callable[[Callable[[], _T]], Callable[[], _T]]
 """Begins work, now or later. Gives what waits for its result, or raises what it has raised; asked again, it gives the
@@ -26,20 +36,25 @@ def second_thread() -> Iterator[Start[Any]]:
 
     Who asks for a piece that is not begun yet does it: where no core is free, nobody waits for the other thread. With
     one core there is none, nor where the system gives none: at its limit of threads, and when the interpreter ends.
+    Within another one it is that: to begin and to end a thread takes as long as to make a PrimFunc.
     """
+    if _open.executor is not None:
+        yield partial(_begun, _open.executor)
+        return
     if len(os.sched_getaffinity(0)) < 2:
         yield cache
         return
-    thread = ThreadPoolExecutor(1)
+    executor = _open.executor = ThreadPoolExecutor(1)
     try:
-        yield partial(_begun, thread)
+        yield partial(_begun, executor)
     finally:
-        thread.shutdown(cancel_futures=True)
+        _open.executor = None
+        executor.shutdown(cancel_futures=True)
 
 
-def _begun(thread: ThreadPoolExecutor, work: Callable[[], _T]) -> Callable[[], _T]:
+def _begun(executor: ThreadPoolExecutor, work: Callable[[], _T]) -> Callable[[], _T]:
     try:
-        future = thread.submit(work)
+        future = executor.submit(work)
     except RuntimeError:  # no thread can be made
         return cache(work)
     return cache(partial(_result, future, work))

@@ -201,16 +201,16 @@ class _FlowSearch:
 
     def _found(self, placing: Placing, pairs: bool, flows: dict[Flow, None]) -> bool:
         """Adds what is found under one way of placing; whether another way may give something else."""
+        maps, spread = {self.seed: self.fmt.index_map}, None
         try:
             is_padded, view = self.fmt.is_padded, self.computation
             paddings, view = _padded(view, self.seed, self.fmt.padding, pairs) if is_padded else ({}, view)
-            maps = {self.seed: self.fmt.index_map}
             spread = MapSpread(view, maps, placing, strict=True, contractions=self.contractions, pairs=pairs)
             spread.run()
         except RefusedError as refusal:
             name = self.computation.buffers[refusal.buffer].name
             self.reason = self.reason or f"{name}: {refusal.reason}"
-            return True
+            return spread is not None and spread.has_choice
         formats = _formats(view, maps, paddings) | {self.seed: self.fmt}  # padding may come back to other axes of it
         for filled in _fillings(self.computation, formats, self.seed, self.fmt):
             flows[_flow(self.computation, formats | filled)] = None

@@ -8,6 +8,7 @@ is a pad too, and outside it is one copy more, which only pays off if the produc
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -171,6 +172,8 @@ class _Lifting:
 
     def _lifted(self, nest: _Nest) -> LayoutRewrite | None:
         """The rewrite that the block is, if it is one that is worth lifting."""
+        if not nest.is_annotated and _is_filled(nest):
+            return None
         rewrite = self._rewrite(nest)
         if rewrite is None or (rewrite.is_padding and not nest.is_annotated):
             return None
@@ -188,6 +191,15 @@ class _Lifting:
 
     def _scalars(self) -> list[Any]:
         return [p for p in self.func.params if type(p.ty) is not tirx.BufferType]
+
+
+def _is_filled(nest: _Nest) -> bool:
+    """It stores more elements than it loads from: as a rewrite it pads, which need not be read off it."""
+    ((loaded,), (stored,)) = nest.loads, nest.stores
+    shapes = loaded.ty.shape, stored.ty.shape
+    if not all(isinstance(extent, tirx.IntImm) for shape in shapes for extent in shape):
+        return False
+    return math.prod(map(int, shapes[1])) > math.prod(map(int, shapes[0]))
 
 
 def _sizes_told(params: Iterable[Any]) -> set[Any]:

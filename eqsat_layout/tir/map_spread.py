@@ -76,6 +76,7 @@ class MapSpread:
         follows = covers(block, source, target, self.computation.buffers[target.buffer].shape)
         if not (follows or may_choose):
             return False
+        self.has_choice |= not follows
         try:
             self.maps[target.buffer] = self._transfer(block, source, target)
             self._learnt[target.buffer] = source, target
@@ -83,7 +84,6 @@ class MapSpread:
             if self.strict:
                 raise
             return False
-        self.has_choice |= not follows
         return True
 
     def _transfer(self, block: Block, source: Access, target: Access) -> IndexMap:

@@ -79,9 +79,31 @@ def transfer(
     """
     if source.shape == buffer.shape == source.index_map.shape and are_in_step(block, source.access, target):
         return source.index_map
-    slots = _iteration_slots(block, source)
-    aligned = aligns and buffer.role is Role.OPERAND and _is_broadcast(block, source.access, target)
-    return _ToLayOut(block, source.access, target, buffer, slots, placing, aligned, pairs).index_map()
+    own = (buffer.shape, buffer.role, placing, aligns, *pairs.items())
+    question = (source.access, tuple(source.shape), source.index_map.key, target, own)
+    found: IndexMap | RefusedError | None = block.derived.get(question)
+    if found is None:  # each way of placing asks again for what does not depend on it
+        found = block.derived[question] = _new_transfer(block, source, target, buffer, placing, aligns, pairs)
+    if isinstance(found, RefusedError):
+        raise RefusedError(found.reason, found.buffer)
+    return found
+
+
+def _new_transfer(
+    block: Block,
+    source: MappedAccess,
+    target: Access,
+    buffer: Buffer,
+    placing: Placing,
+    aligns: bool,
+    pairs: Mapping[int, int],
+) -> IndexMap | RefusedError:
+    try:
+        slots = _iteration_slots(block, source)
+        aligned = aligns and buffer.role is Role.OPERAND and _is_broadcast(block, source.access, target)
+        return _ToLayOut(block, source.access, target, buffer, slots, placing, aligned, pairs).index_map()
+    except RefusedError as refusal:
+        return RefusedError(refusal.reason, refusal.buffer)  # without the frames that it was raised in
 
 
 def covers(block: Block, source: Access, target: Access, shape: Sequence[Extent]) -> bool:
