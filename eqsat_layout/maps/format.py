@@ -59,6 +59,8 @@ class Format:
         separators: Sequence[int] = (),
     ) -> Format:
         """The format of a tensor whose *padded* shape is ``index_map.shape``."""
+        if not padding and scope == GLOBAL and not separators:
+            return _plain(index_map)
         padded = index_map.shape
         groups = _checked_separators(separators, index_map)
         if not padding:
@@ -218,6 +220,15 @@ class Format:
             return (self.index_map.flat_digits,)
         shape = self.index_map.shape
         return tuple(IndexMap(shape, tuple(group)).flat_digits for group in self._grouped(self.index_map.dims))
+
+
+def _plain(index_map: IndexMap) -> Format:
+    """In flat memory and without padding: one for each map, since every flow asks for those of all buffers."""
+    found: Format | None = index_map.derived.get("format")
+    if found is None:
+        shape = index_map.shape
+        found = index_map.derived["format"] = Format(shape, index_map, ((0, 0),) * len(shape))
+    return found
 
 
 Formats = Sequence[Format | None]

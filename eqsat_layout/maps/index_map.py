@@ -8,7 +8,7 @@ composition and inverse wherever the radices divide; where they don't, an operat
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
@@ -94,6 +94,11 @@ class IndexMap:
                 return None
             dims.append(taken)
         return None if flat else IndexMap(tuple(source), _canonical(reversed(dims)))
+
+    @cached_property
+    def derived(self) -> dict[Hashable, Any]:
+        """What was found out about it, by question."""
+        return {}
 
     @cached_property
     def result_shape(self) -> tuple[Extent, ...]:
