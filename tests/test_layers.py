@@ -14,7 +14,7 @@ import eqsat_layout
 
 ROOT = Path(eqsat_layout.__file__).parent
 LAYERS = (
-    {"errors"},
+    {"errors", "cached_property"},
     {"notes", "maps", "system"},
     {"tir"},
     {"graph"},

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
+from eqsat_layout.cached_property import cached_property
 from eqsat_layout.cost.addresses import (
     address_step,
     axis_of,

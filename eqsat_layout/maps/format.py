@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from typing import Any, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from eqsat_layout.cached_property import cached_property
 from eqsat_layout.errors import LayoutError
 from eqsat_layout.maps.fill import UNDEF, Fill, keep_exact
 from eqsat_layout.maps.index_map import Digit, Extent, IndexMap, extent_product

@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from eqsat_layout.cached_property import cached_property
 from eqsat_layout.errors import LayoutError
 
 Extent = int | str

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import tvm
 from tvm import tirx
 
+from eqsat_layout.cached_property import cached_property
 from eqsat_layout.errors import LayoutError
 from eqsat_layout.maps import Digit, Extent, extent_product
 from eqsat_layout.tir.extents import extent_of, extent_over

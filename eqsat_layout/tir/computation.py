@@ -10,9 +10,9 @@ import enum
 import math
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
+from eqsat_layout.cached_property import cached_property
 from eqsat_layout.maps import Extent
 from eqsat_layout.tir.affine import Affine
 
