@@ -7,16 +7,19 @@ left.
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from eqsat_layout.egraph.engine import Ending, Engine
 from eqsat_layout.egraph.flows import Spokesman
+from eqsat_layout.egraph.foresight import Foresight, Question
 from eqsat_layout.egraph.limits import Budget, Limits, Stop
 from eqsat_layout.egraph.making import Builder, Maker, TooManyError
 from eqsat_layout.egraph.names import Names
 from eqsat_layout.egraph.op_answers import OpAnswers
 from eqsat_layout.egraph.operands import OperandLists
+from eqsat_layout.egraph.part_answers import AnswerRow
 from eqsat_layout.egraph.rows import GraphRows, alternative_rows
 from eqsat_layout.egraph.rule_forms import Rule, rules_of
 from eqsat_layout.egraph.rule_notes import Experience, unmatched
@@ -100,7 +103,9 @@ class _Saturation:
         known = {k: s for k, s in signatures.items() if k in used}
         self._answers = OpAnswers(known, self._names, spokesmen=spokesmen, offers=offers, maker=maker)
         self._spoken_for = frozenset(spokesmen or ())
-        self._asked: dict[str, set[Row]] = {}
+        self._asked: defaultdict[str, set[Row]] = defaultdict(set)
+        self._read: defaultdict[str, set[Row]] = defaultdict(set)
+        self._foresight: Foresight | None = None
         self._types_between: dict[int, TensorType] = {}
         self._rounds = 0
         self._notes: list[str] = []
@@ -108,8 +113,7 @@ class _Saturation:
     def run(self) -> Saturated:
         self._load()
         self._phase("logical")
-        self._engine.step("settle")
-        self._answers.folded = self._folded()
+        self._settled()
         self._phase("flow")
         self._build()
         if self._answers.refused:
@@ -252,14 +256,17 @@ class _Saturation:
             self._engine.load(rows)
         self._stops.append(Stop(ruleset, f"{self._budget.rounds} rounds of new questions"))
 
-    def _folded(self) -> frozenset[str]:
-        """Ops whose results are all constants by now. Those that nobody has tried may make others of the same key."""
+    def _settled(self) -> None:
+        """No value is joined to another any more. Rules that nobody has tried may join some yet."""
+        self._engine.step("settle")
         if self._budget.is_guarded:
-            return frozenset()
+            return
         tables = self._engine.tables()
         constants = {y for _, y in tables.rows("Const")}
         results = [(key, y) for key, _, y in tables.rows("Op")]
-        return frozenset(key for key, _ in results) - {key for key, y in results if y not in constants}
+        computed = {key for key, y in results if y not in constants}
+        self._answers.folded = frozenset(key for key, _ in results) - computed
+        self._foresight = Foresight(tables, self._names)
 
     def _build(self) -> None:
         """The last phase, in which nothing is asked."""
@@ -273,37 +280,46 @@ class _Saturation:
     def _answer_all(self) -> dict[str, list[Row]]:
         """Answers every question not asked before, in sorted order, so that names do not depend on hashing."""
         rows: dict[str, dict[Row, None]] = {}
-        grown = {t for t, size in self._engine.sizes().items() if t.startswith("ask-") and self._has_grown(t, size)}
-        if not grown:
-            return {}
-        tables = self._engine.tables()
-        for table in filter(grown.__contains__, tables.names):
-            answer = self._answer_function(table)
-            known = self._asked.setdefault(table, set())
-            for question in sorted(self._not_asked(tables, table, known)):
-                if self._budget.seconds_left <= 0:
-                    break
-                known.add(question)
-                for relation, row in self._answered(table, answer, question):
-                    rows.setdefault(relation, {})[row] = None
+        left = deque(self._questions())
+        while left and self._budget.seconds_left > 0:
+            table, question = left.popleft()
+            if question in self._asked[table]:
+                continue
+            self._asked[table].add(question)
+            answer = self._answered(table, question)
+            for relation, row in answer:
+                rows.setdefault(relation, {})[row] = None
+            if self._foresight is not None:
+                left.extend(self._foresight.after((table, question), answer))
         return {relation: list(content) for relation, content in rows.items()}
 
+    def _questions(self) -> list[Question]:
+        """Those that the e-graph has and had not before."""
+        grown = {t for t, size in self._engine.sizes().items() if t.startswith("ask-") and self._has_grown(t, size)}
+        if not grown:
+            return []
+        tables = self._engine.tables()
+        named = [table for table in tables.names if table in grown]
+        return [(table, question) for table in named for question in sorted(self._new_rows(tables, table))]
+
     def _has_grown(self, table: str, size: int) -> bool:
-        """It may have questions that were not asked: the rules of the package take none back."""
-        return size > 0 if self._budget.is_guarded else size > len(self._asked.get(table, ()))
+        """The rules of the package take no question back."""
+        return size > 0 if self._budget.is_guarded else size > len(self._read[table])
 
-    def _not_asked(self, tables: Tables, table: str, known: set[Row]) -> set[Row]:
+    def _new_rows(self, tables: Tables, table: str) -> set[Row]:
         """egglog puts new rows behind others; where these are as many as there can be, they need not all be read."""
-        if not self._budget.is_guarded:
-            last = set(tables.rows(table, len(known)))
-            if len(last) == tables.size(table) - len(known) and last.isdisjoint(known):
-                return last
-        return set(tables.rows(table)) - known
+        known = self._read[table]
+        last = set() if self._budget.is_guarded else set(tables.rows(table, len(known)))
+        if len(last) != tables.size(table) - len(known) or not last.isdisjoint(known):
+            last = set(tables.rows(table)) - known
+        known |= last
+        return last
 
-    def _answered(self, table: str, answer: Callable[..., Any], question: Row) -> Any:
+    def _answered(self, table: str, question: Row) -> list[AnswerRow]:
         """The rows of one answer. What no sound rule can ask is the fault of rules that nobody has tried."""
+        answer = self._answer_function(table)
         try:
-            return answer(*question)
+            return list(answer(*question))
         except (LayoutError, LookupError) as error:
             if not self._budget.is_guarded or question[0] in self._spoken_for:
                 raise
