@@ -17,7 +17,7 @@ from eqsat_layout.implementations.blocked_formats import free_formats, moves_who
 from eqsat_layout.implementations.offers import Offers
 from eqsat_layout.maps import Format
 from eqsat_layout.tir.computation import Computation
-from eqsat_layout.tir.flow import Flow, backward, complete, forward, placed, why_not
+from eqsat_layout.tir.flow import Flow, backward, complete, forward, in_step_with_result, placed, why_not
 from eqsat_layout.tir.placement import FLAT, Placement, in_flat_memory, why_not_placed
 
 _MOST_FREE = 4
@@ -134,7 +134,17 @@ class FlowAnswers(PartAnswers):
         origin = f"layout flows {'backward' if operand is None else 'forward'} from {side}"
         flows = tuple(flow for flow in flows if _gives_symbols(signature, flow) and _moves(flow))
         allowed = [self._variant_rows(signature.key, flow, origin) for flow in flows if self._allowed(flow)]
-        return [(rows[0][1][1], rows) for rows in allowed]
+        found = [(rows[0][1][1], rows) for rows in allowed]
+        if found and self._is_natural(signature.key) and fmt == Format.make(fmt.index_map):
+            assert signature.computation is not None
+            told = in_step_with_result(signature.computation)
+            for other in told - {number} if number in told else ():
+                self._known[signature.key, other, name] = [(written, rows[:1]) for written, rows in found]
+        return found
+
+    def _is_natural(self, key: str) -> bool:
+        """Its flows are those that the analysis finds."""
+        return not (key in self._spokesmen or key in self._offers.free or key in self._offers.one_way)
 
     def _placed_flows(
         self, signature: Signature, fmt: Format, result: int | None, operand: int | None

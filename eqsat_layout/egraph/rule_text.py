@@ -22,6 +22,10 @@ LARGEST: Final = 16 << 20
 
 _BLANKS: Final = " \t\r\n"
 _TOKEN: Final = re.compile(r"""[ \t\r\n]*(?:([()])|([!#-&*-:<-\[\]-~]+)|("(?:[^"\\]|\\["\\nt])*")|(;[^\n]*)|\Z)""")
+_OTHER_BLANKS: Final = re.compile(r"[;\t\r]")
+"""Where a text has none of these, there is nothing between its tokens but what is printed there, and blanks at the ends
+of lines."""
+
 _PARENTHESIS, _ATOM, _STRING, _COMMENT = range(1, 5)
 """An atom is printable ASCII but ``"``, ``'``, ``;``, parentheses and the backslash: egglog takes more, as ``a"b``."""
 
@@ -63,38 +67,47 @@ class RuleText:
 @lru_cache(maxsize=64)  # the files of the package are read again and again
 def read_rule_text(text: str, file: str) -> RuleText:
     """The forms and comments of a file; :class:`RuleError` with ``file:line:column`` where it is no rule text."""
-    tokens, comments = _tokens(text, file)
-    return RuleText(tuple(_forms(tokens, file)), tuple(comments))
+    tokens, offsets, comments = _tokens(text, file)
+    return RuleText(tuple(_forms(tokens, offsets, text, file)), tuple(comments))
 
 
-def _tokens(text: str, file: str) -> tuple[list[Token], list[Token]]:
+def _tokens(text: str, file: str) -> tuple[list[Token], list[int], list[Token]]:
+    """The tokens, where each of them begins in the text, and the comments."""
     if len(text) > LARGEST:
         raise RuleError(f"{file}:1:1: a rule file of more than {LARGEST >> 20} million characters")
     tokens: list[Token] = []
+    offsets: list[int] = []
     comments: list[Token] = []
-    offset, line, start_of_line = 0, 1, 0
+    end, line, start_of_line = 0, 1, 0
     end_of_word = -1
-    while offset < len(text):
-        found = _TOKEN.match(text, offset)
-        start = _after_blanks(text, offset) if found is None else found.start(found.lastindex or 0)
-        if newlines := text.count("\n", offset, start):
+    for found in _TOKEN.finditer(text):
+        before, kind = end, found.lastindex
+        if found.start() != before or kind is None:
+            break  # something that is no token, or blanks at the end
+        start, end = found.span(kind)
+        if start != before and (newlines := text.count("\n", before, start)):
             line += newlines
-            start_of_line = text.rfind("\n", offset, start) + 1
-        column = start - start_of_line + 1
-        if found is None:
-            raise RuleError(f"{file}:{line}:{column}: {_complaint(text[start])}")
-        kind, offset = found.lastindex, found.end()
-        if kind is None:
-            break  # blanks at the end
-        (comments if kind == _COMMENT else tokens).append(Token(found[kind], line, column))
-        if kind in (_ATOM, _STRING):
-            if end_of_word == start:  # ``a"b``: egglog reads one name there, others read two tokens
-                raise RuleError(f"{file}:{line}:{column}: expected a blank before {found[kind][:20]!r}")
-            end_of_word = offset
-        if kind == _STRING and "\n" in found[kind]:
-            line += found[kind].count("\n")
-            start_of_line = text.rfind("\n", start, offset) + 1
-    return tokens, comments
+            start_of_line = text.rfind("\n", before, start) + 1
+        token = Token(found[kind], line, start - start_of_line + 1)
+        if kind == _COMMENT:
+            comments.append(token)
+            continue
+        tokens.append(token)
+        offsets.append(start)
+        if kind == _PARENTHESIS:
+            continue
+        if end_of_word == start:  # ``a"b``: egglog reads one name there, others read two tokens
+            raise RuleError(f"{file}:{token.line}:{token.column}: expected a blank before {token.text[:20]!r}")
+        end_of_word = end
+        if kind == _STRING and "\n" in token.text:
+            line += token.text.count("\n")
+            start_of_line = text.rfind("\n", start, end) + 1
+    start = _after_blanks(text, end)
+    if start < len(text):
+        line += text.count("\n", end, start)
+        column = start - max(start_of_line, text.rfind("\n", end, start) + 1) + 1
+        raise RuleError(f"{file}:{line}:{column}: {_complaint(text[start])}")
+    return tokens, offsets, comments
 
 
 def _after_blanks(text: str, offset: int) -> int:
@@ -116,7 +129,7 @@ def _end(token: Token) -> tuple[int, int]:
     return token.line, token.column + len(token.text)
 
 
-def _forms(tokens: list[Token], file: str) -> list[Form]:
+def _forms(tokens: list[Token], offsets: list[int], source: str, file: str) -> list[Form]:
     done: list[Form] = []
     stack: list[tuple[int, list[Part]]] = []
     for number, token in enumerate(tokens):
@@ -129,7 +142,7 @@ def _forms(tokens: list[Token], file: str) -> list[Form]:
                 raise RuleError(f"{file}:{token.line}:{token.column}: a closing parenthesis without an opening one")
             first, parts = stack.pop()
             opened = tokens[first]
-            text = "" if stack else _printed(tokens[first : number + 1])
+            text = "" if stack else _printed(tokens[first : number + 1], source[offsets[first] : offsets[number] + 1])
             form = Form(tuple(parts), opened.line, opened.column, text)
             (stack[-1][1] if stack else done).append(form)
         elif stack:
@@ -144,8 +157,10 @@ def _forms(tokens: list[Token], file: str) -> list[Form]:
     return done
 
 
-def _printed(tokens: list[Token]) -> str:
-    """The tokens where they stood, with nothing but blanks between them."""
+def _printed(tokens: list[Token], source: str) -> str:
+    """The tokens where they stood, with nothing but blanks between them; ``source`` is the text that they are from."""
+    if not _OTHER_BLANKS.search(source):
+        return source
     line, column = tokens[0].line, tokens[0].column
     parts: list[str] = []
     for token in tokens:

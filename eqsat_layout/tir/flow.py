@@ -225,6 +225,29 @@ def is_in_step(computation: Computation) -> bool:
     return found
 
 
+def in_step_with_result(computation: Computation) -> frozenset[int]:
+    """The places, among operands and results, of buffers that are accessed where the only result is, and of that: the
+    flows from an unpadded format of one of them are those from this format of any. Empty where it takes more
+    than one block."""
+    found: frozenset[int] | None = computation.derived.get("in step with result")
+    if found is None:
+        found = computation.derived["in step with result"] = frozenset(_in_step_with_result(computation))
+    return found
+
+
+def _in_step_with_result(computation: Computation) -> Iterator[int]:
+    if len(computation.blocks) != 1 or computation.internal or len(computation.blocks[0].writes) != 1:
+        return
+    (block,) = computation.blocks
+    (write,) = block.writes
+    shape = computation.buffers[write.buffer].shape
+    for place, number in enumerate((*computation.operands, *computation.results)):
+        accesses = [access for access in (write, *block.reads) if access.buffer == number]
+        is_one = bool(accesses) and computation.buffers[number].shape == shape
+        if is_one and all(are_in_step(block, write, access) for access in accesses):
+            yield place
+
+
 def _are_in_step(computation: Computation) -> bool:
     if len(computation.blocks) != 1 or computation.internal:
         return False
