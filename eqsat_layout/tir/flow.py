@@ -184,12 +184,15 @@ class _FlowSearch:
         flows: dict[Flow, None] = {}
         placings = [Placing.NEAR, Placing.LAST] if self.computation.is_contraction else list(Placing)
         for placing in placings:
-            has_choice = False
+            may_differ = False
             for pairs in [True, False] if has_pairs else [False]:
-                has_choice |= self._found(placing, pairs, flows)
+                spread = self._found(placing, pairs, flows)
                 if len(flows) >= self.most:
                     return tuple(flows)[: self.most]
-            if not has_choice:
+                may_differ |= spread is not None and spread.has_choice and spread.is_placed
+                if spread is not None and not spread.is_paired and not self.fmt.is_padded:
+                    break
+            if not may_differ:
                 break
         return tuple(flows)
 
@@ -199,8 +202,8 @@ class _FlowSearch:
             self.reason = "a contraction takes no layouts but those of its candidates"
         return self.reason is None
 
-    def _found(self, placing: Placing, pairs: bool, flows: dict[Flow, None]) -> bool:
-        """Adds what is found under one way of placing; whether another way may give something else."""
+    def _found(self, placing: Placing, pairs: bool, flows: dict[Flow, None]) -> MapSpread | None:
+        """Adds what is found under one way of placing; how it was found, or None where padding is refused."""
         maps, spread = {self.seed: self.fmt.index_map}, None
         try:
             is_padded, view = self.fmt.is_padded, self.computation
@@ -210,11 +213,11 @@ class _FlowSearch:
         except RefusedError as refusal:
             name = self.computation.buffers[refusal.buffer].name
             self.reason = self.reason or f"{name}: {refusal.reason}"
-            return spread is not None and spread.has_choice
+            return spread
         formats = _formats(view, maps, paddings) | {self.seed: self.fmt}  # padding may come back to other axes of it
         for filled in _fillings(self.computation, formats, self.seed, self.fmt):
             flows[_flow(self.computation, formats | filled)] = None
-        return spread.has_choice
+        return spread
 
 
 def is_in_step(computation: Computation) -> bool:

@@ -19,6 +19,8 @@ class MapSpread:
 
     ``strict``: raises :class:`RefusedError` where buffers can't be kept in step, instead of leaving them.
     ``contractions``: through them too; ``pairs``: placing what they reduce where the result has free axes.
+    ``has_choice``: some map does not follow entirely. ``is_placed``: another ``placing`` may give another map,
+    ``is_paired``: so may other ``pairs``.
     """
 
     computation: Computation
@@ -28,6 +30,8 @@ class MapSpread:
     contractions: bool = False
     pairs: bool = False
     has_choice: bool = field(default=False)
+    is_placed: bool = field(default=False)
+    is_paired: bool = field(default=False)
     aligns: bool = field(init=False)
     _learnt: dict[int, tuple[Access, Access]] = field(default_factory=dict)
 
@@ -90,9 +94,14 @@ class MapSpread:
         buffers = self.computation.buffers
         known = MappedAccess(source, buffers[source.buffer].shape, self.maps[source.buffer])
         pairs = self._pairs(block, source, target)
-        return transfer(
+        made = transfer(
             block, known, target, buffers[target.buffer], placing=self.placing, aligns=self.aligns, pairs=pairs
         )
+        self.is_placed |= made.is_placed
+        self.is_paired |= made.is_paired
+        if isinstance(made.found, RefusedError):
+            raise RefusedError(made.found.reason, made.found.buffer)
+        return made.found
 
     def _pairs(self, block: Block, source: Access, target: Access) -> dict[int, int]:
         """The variables of ``target`` that take the places of variables of ``source``."""

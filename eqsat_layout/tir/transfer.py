@@ -61,6 +61,16 @@ class MappedAccess:
     index_map: IndexMap
 
 
+@dataclass(frozen=True)
+class Transferred:
+    """The map of a buffer, or why there is none. ``is_placed``: another :class:`Placing` may give another one;
+    ``is_paired``: so may other pairs."""
+
+    found: IndexMap | RefusedError
+    is_placed: bool = False
+    is_paired: bool = False
+
+
 def transfer(
     block: Block,
     source: MappedAccess,
@@ -70,40 +80,23 @@ def transfer(
     placing: Placing,
     aligns: bool,
     pairs: Mapping[int, int],
-) -> IndexMap:
+) -> Transferred:
     """The map of ``buffer``, accessed as ``target``, that is in step with the map of the ``source``.
 
     ``aligns``: an operand that is broadcast keeps emptied axes, so that
     it still lines up with the result from the right. ``pairs``: variables of the source that the target does not have,
-    and the variables of the target that take their places. Raises :class:`RefusedError`.
+    and the variables of the target that take their places.
     """
     if source.shape == buffer.shape == source.index_map.shape and are_in_step(block, source.access, target):
-        return source.index_map
+        return Transferred(source.index_map)
     own = (buffer.shape, buffer.role, placing, aligns, *pairs.items())
     question = (source.access, tuple(source.shape), source.index_map.key, target, own)
-    found: IndexMap | RefusedError | None = block.derived.get(question)
+    found: Transferred | None = block.derived.get(question)
     if found is None:  # each way of placing asks again for what does not depend on it
-        found = block.derived[question] = _new_transfer(block, source, target, buffer, placing, aligns, pairs)
-    if isinstance(found, RefusedError):
-        raise RefusedError(found.reason, found.buffer)
-    return found
-
-
-def _new_transfer(
-    block: Block,
-    source: MappedAccess,
-    target: Access,
-    buffer: Buffer,
-    placing: Placing,
-    aligns: bool,
-    pairs: Mapping[int, int],
-) -> IndexMap | RefusedError:
-    try:
-        slots = _iteration_slots(block, source)
         aligned = aligns and buffer.role is Role.OPERAND and _is_broadcast(block, source.access, target)
-        return _ToLayOut(block, source.access, target, buffer, slots, placing, aligned, pairs).index_map()
-    except RefusedError as refusal:
-        return RefusedError(refusal.reason, refusal.buffer)  # without the frames that it was raised in
+        layout = _ToLayOut(block, source, target, buffer, placing, aligned, pairs)
+        found = block.derived[question] = layout.transferred()
+    return found
 
 
 def covers(block: Block, source: Access, target: Access, shape: Sequence[Extent]) -> bool:
@@ -233,23 +226,34 @@ def _slice(radix: Sequence[Digit], digit: Digit) -> list[Digit] | None:
 @dataclass
 class _ToLayOut:
     block: Block
-    source: Access
+    source: MappedAccess
     access: Access
     buffer: Buffer
-    slots: list[_PhysicalAxis]
     placing: Placing
     is_aligned: bool
     pairs: Mapping[int, int]
     placed: set[int] = field(default_factory=set)
+    is_placed: bool = False
+    is_paired: bool = False
+    slots: list[_PhysicalAxis] = field(init=False)
     along: tuple[Dimension, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         self.along = dimensions(self.block, self.access)
 
-    def index_map(self) -> IndexMap:
+    def transferred(self) -> Transferred:
+        found: IndexMap | RefusedError
+        try:
+            self.slots = _iteration_slots(self.block, self.source)
+            found = self._index_map()
+        except RefusedError as refusal:
+            found = RefusedError(refusal.reason, refusal.buffer)  # without the frames that it was raised in
+        return Transferred(found, self.is_placed, self.is_paired)
+
+    def _index_map(self) -> IndexMap:
         self._carry()
         self._take_units()
-        known = self.source.iters
+        known = self.source.access.iters
         # a unit dimension whose variable has no axis of its own in the source needs none here
         pending = [dim for dim, own in enumerate(self.along) if dim not in self.placed and own.unit not in known]
         for dim in reversed(pending if self._keeps_places() else self._fill(pending)):
@@ -282,6 +286,7 @@ class _ToLayOut:
         other = self.pairs.get(digit.axis)
         if other is None or digit.axis in carriers or other not in carriers:
             return digit
+        self.is_paired = True
         sizes = self.block.extents[digit.axis], self.block.extents[other]
         dim = next(d for d, index in enumerate(self.access.indices) if other in index.iters)
         return _known(_resized(digit._replace(axis=other), *sizes, 0), self.block, self.access, dim, digit, sizes[0])
@@ -340,9 +345,10 @@ class _ToLayOut:
         earlier = [d for d in tops if d < dim]
         if later:
             return tops[min(later)][1]
-        if earlier and self.placing is Placing.NEAR:
-            return tops[max(earlier)][1] + 1
-        return len(self.slots)
+        last = len(self.slots)
+        near = tops[max(earlier)][1] + 1 if earlier else last
+        self.is_placed |= not all(map(self._is_dropped, self.slots[near:]))
+        return near if self.placing is Placing.NEAR else last
 
     def _drop_free(self) -> None:
         """Emptied axes go, but an aligned operand keeps those that it lines up with."""
@@ -350,7 +356,10 @@ class _ToLayOut:
             while self.slots and self.slots[0].is_free:
                 del self.slots[0]
         else:
-            self.slots = [slot for slot in self.slots if not (slot.is_free and slot.emptied)]
+            self.slots = [slot for slot in self.slots if not self._is_dropped(slot)]
+
+    def _is_dropped(self, slot: _PhysicalAxis) -> bool:
+        return slot.is_free and slot.emptied and not self.is_aligned
 
 
 def _overlaps(digit: Digit, radix: Sequence[Digit], dim: int) -> list[tuple[int, Digit]] | None:
