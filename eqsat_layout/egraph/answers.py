@@ -127,7 +127,7 @@ class Answers(FlowAnswers):
             results = [self._names.row_major([t]) for t in signature.results]
             rows = self._rows_of(key, operands, results, None, "as written")
         found: list[AnswerRow] = [("impls", (key, rows[0][1][1])), *rows]
-        for candidate in () if key in self.folded else self._offers.layouts.get(key, ()):
+        for candidate in self._offers.layouts.get(key, ()):
             rows = self._variant_rows(key, candidate.flow, f"candidate: {candidate.name}")
             found += [("impls", (key, rows[0][1][1])), *rows]
         return found

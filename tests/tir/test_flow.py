@@ -13,9 +13,10 @@ from tvm import relax
 from tvm.script import tirx as T
 
 from eqsat_layout.errors import LayoutError
-from eqsat_layout.maps import Format, IndexMap
+from eqsat_layout.maps import UNDEF, Format, IndexMap
 from eqsat_layout.tir.computation import Computation
-from eqsat_layout.tir.flow import Flow, backward, complete, forward
+from eqsat_layout.tir.flow import Flow, backward, complete, forward, in_step_with_result
+from eqsat_layout.tir.map_spread import MapSpread
 
 op = relax.op
 NCHW = (2, 32, 8, 8)
@@ -242,3 +243,68 @@ def test_symbolic_extents_flow_whole() -> None:
     add = understood(legal(lambda x, y: op.add(x, y), ("n", 32, 8, 8), (32, 1, 1)))
     flow = best(add, named("NCHW4c", ("n", 32, 8, 8)))
     assert maps(flow.operands) == ["(i, j, k, l) -> (i, j//4, k, l, j%4)", "(i, j, k) -> (i//4, 0, 0, i%4)"]
+
+
+CONTRACTIONS: list[tuple[Any, ...]] = [
+    (lambda x, w: op.nn.conv2d(x, w, padding=1), NCHW, (16, 32, 3, 3)),
+    (lambda x, w: op.nn.conv2d(x, w, groups=4), NCHW, (16, 8, 1, 1)),
+    (lambda x, w: op.nn.conv2d_transpose(x, w, strides=2), NCHW, (32, 16, 2, 2)),
+    (op.matmul, NCHW, (2, 32, 8, 16)),
+    (op.matmul, (8, 16), (16, 4)),
+]
+ADDED: list[tuple[Any, ...]] = [
+    (op.add, NCHW, NCHW),
+    (op.add, NCHW, (1, 32, 1, 1)),
+    (op.where, (NCHW, "bool"), NCHW, (8,)),
+    (op.nn.relu, NCHW),
+    (lambda x: op.mean(x, [2, 3]), NCHW),
+]
+
+
+def given_formats(shape: Any) -> list[Format]:
+    """Whole axes in other orders, and axes that are cut, of which one is taken last."""
+    rank = len(shape)
+    found = [Format.make(IndexMap.permutation(shape, axes)) for axes in ([*range(rank)][::-1], [*range(1, rank), 0])]
+    for axis, extent in enumerate(shape):
+        if extent % 4 == 0:
+            whole = [[(a, 1, e)] for a, e in enumerate(shape)]
+            whole[axis] = [(axis, 4, extent // 4)]
+            found.append(Format.make(IndexMap.make(shape, [*whole, [(axis, 1, 4)]])))
+    padded = [(e + 3) // 4 * 4 - e for e in shape]
+    wide = tuple(e + p for e, p in zip(shape, padded, strict=True))
+    return [*found, Format.make(IndexMap.identity(wide), padding=[(0, p) for p in padded], fill=UNDEF)]
+
+
+def all_flows(computation: Computation) -> list[tuple[Flow, ...]]:
+    """From each buffer in each of some formats."""
+    buffers, found = computation.buffers, list[tuple[Flow, ...]]()
+    for n, number in enumerate(computation.operands):
+        for own in given_formats(buffers[number].shape):
+            found.append(forward(computation, n, own, contractions=True))
+    for n, number in enumerate(computation.results):
+        for own in given_formats(buffers[number].shape):
+            found.append(backward(computation, n, own, contractions=True))
+    return found
+
+
+@pytest.mark.parametrize(("build", "shapes"), [(o[0], o[1:]) for o in [*OPS, *CONTRACTIONS, *ADDED]])
+def test_other_placings_and_pairs_that_are_not_tried_would_give_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, build: Any, shapes: Any
+) -> None:
+    func = legal(build, *shapes)
+    found = all_flows(understood(func))
+    for name in ("is_placed", "is_paired"):
+        monkeypatch.setattr(MapSpread, name, property(lambda _: True, lambda _, value: None))
+    assert all_flows(understood(func)) == found
+    assert any(found)
+
+
+@pytest.mark.parametrize(("build", "shapes"), [(o[0], o[1:]) for o in [*OPS, *ADDED]])
+def test_flows_from_what_is_in_step_with_the_result_are_those_from_the_result(build: Any, shapes: Any) -> None:
+    computation = understood(legal(build, *shapes))
+    places = in_step_with_result(computation) - {len(computation.operands)}
+    assert places or (build, *shapes) not in ADDED[:4]
+    for place in places:
+        for own in given_formats(computation.buffers[computation.operands[place]].shape):
+            if not own.is_padded:
+                assert forward(computation, place, own) == backward(computation, 0, own)
