@@ -19,9 +19,11 @@ from tvm.relax import op
 import eqsat_layout
 from eqsat_layout.egraph.answers import Answers
 from eqsat_layout.egraph.engine import Engine
+from eqsat_layout.egraph.foresight import Foresight
 from eqsat_layout.egraph.names import Names
 from eqsat_layout.egraph.rules import read_all, rule_files
 from eqsat_layout.egraph.saturate import saturate
+from eqsat_layout.egraph.saturated import Saturated
 from eqsat_layout.graph.importer import import_module
 from eqsat_layout.implementations.collect import make_offers
 from eqsat_layout.maps import Format, index_map_from_names
@@ -130,11 +132,71 @@ def test_layouts_do_not_flow_through_what_is_folded() -> None:
         kernel = builder.emit(op.nn.relu(weights))
         return builder.emit(op.nn.relu(builder.emit(op.nn.conv2d(x, kernel, padding=1))))
 
-    program_read = import_module(program(body, (1, 32, 14, 14)))
-    (graph,) = program_read.graphs
-    offers = make_offers(program_read, target(), None, spoken_for=())
-    saturated = saturate(graph, program_read.signatures, read_all(rule_files()), offers=offers)
-    variants = {v.key: v.signature for v in saturated.names.variants.values()}.values()
-    counts = Counter(s.results[0].shape for s in map(program_read.signatures.get, variants) if s and "relu" in s.name)
+    saturated = saturated_of(program(body, (1, 32, 14, 14)))
+    variants = {v.key: v for v in saturated.names.variants.values()}.values()
+    counts = Counter(saturated.names.formats[v.result].shape for v in variants if "relu" in v.signature)
     assert counts[32, 32, 3, 3] == 1
     assert counts[1, 32, 14, 14] > 1
+
+
+def saturated_of(module: Any) -> Saturated:
+    program_read = import_module(module)
+    (graph,) = program_read.graphs
+    offers = make_offers(program_read, target(), None, spoken_for=())
+    return saturate(graph, program_read.signatures, read_all(rule_files()), offers=offers)
+
+
+def rows_of(saturated: Saturated) -> dict[str, set[tuple[str, ...]]]:
+    """The questions that were asked, and the formats and variants that were found."""
+    found = {name: set(saturated.tables.rows(name)) for name in saturated.tables.names if name.startswith("ask-")}
+    variants = {(v.signature, *v.operands, v.result) for v in saturated.names.variants.values()}
+    wanted = Counter(fmt for _, fmt in saturated.tables.rows("want"))
+    return found | {"variants": variants, "want": {(fmt, str(n)) for fmt, n in wanted.items()}}
+
+
+def chain(builder: Any, x: Any) -> Any:
+    """A convolution, and behind it ops, a view and a product in a row."""
+    y = builder.emit(op.nn.conv2d(x, relax.const(np.ones((32, 16, 3, 3), "float32")), padding=1))
+    for step in (op.nn.relu, op.exp, op.tanh, op.sigmoid):
+        y = builder.emit(step(y))
+    y = builder.emit(op.reshape(builder.emit(op.nn.max_pool2d(y, (2, 2), (2, 2))), (1, 32, 49)))
+    return builder.emit(op.nn.relu(builder.emit(op.matmul(y, relax.const(np.ones((49, 16), "float32"))))))
+
+
+def norms(builder: Any, x: Any) -> Any:
+    """Ops of several results, pads and crops, which are left to the rounds."""
+    vector = relax.const(np.ones(16, "float32"))
+    y = builder.emit(op.nn.batch_norm(x, *[vector] * 4, axis=1, training=False)[0])
+    a, b = (builder.emit(part) for part in op.split(builder.emit(op.nn.pad(y, [0, 0, 0, 0, 1, 1, 1, 1])), 2, 1))
+    z = builder.emit(op.nn.conv2d(builder.emit(op.add(a, b)), relax.const(np.ones((8, 8, 1, 1), "float32"))))
+    return builder.emit(op.strided_slice(z, [2, 3], [1, 1], [15, 15]))
+
+
+@pytest.mark.parametrize("body", [chain, norms])
+def test_to_foresee_what_rules_ask_changes_nothing_but_the_rounds(
+    monkeypatch: pytest.MonkeyPatch, body: Callable[..., Any]
+) -> None:
+    module = program(body, (1, 16, 14, 14))
+    found = saturated_of(module)
+    monkeypatch.setattr(Foresight, "after", lambda *_: iter(()))
+    asked = saturated_of(module)
+    assert rows_of(found) == rows_of(asked)
+    assert found.rounds <= asked.rounds
+    if body is chain:
+        assert found.rounds + 3 <= asked.rounds
+
+
+def test_what_has_become_a_constant_asks_for_no_layouts() -> None:
+    """ONNX has the bias of a convolution reshaped: what adds it was asked for a flow from each layout of it."""
+    bias = np.ones(32, "float32")
+
+    def asked(shaped: Callable[[Any], Any]) -> set[tuple[str, ...]]:
+        def body(builder: Any, x: Any) -> Any:
+            y = builder.emit(op.nn.conv2d(x, relax.const(np.ones((32, 16, 3, 3), "float32")), padding=1))
+            return builder.emit(op.nn.relu(builder.emit(op.add(y, shaped(builder)))))
+
+        rows = saturated_of(program(body, (1, 16, 14, 14))).tables.rows("ask-fwd")
+        return {(operand, fmt) for key, operand, fmt in rows if "add" in key}
+
+    reshaped = asked(lambda builder: builder.emit(op.reshape(relax.const(bias), (1, 32, 1, 1))))
+    assert reshaped == asked(lambda _: relax.const(bias.reshape(1, 32, 1, 1)))

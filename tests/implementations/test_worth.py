@@ -102,6 +102,18 @@ def test_what_moves_less_of_the_data_is_left_out_where_they_are_made_in_blocks(i
     assert any(r.layout == "subsampled" and "us or more" in r.reason for r in refused) == is_made
 
 
+def test_constants_may_be_worked_out_from_others() -> None:
+    """A bias that ONNX reshapes was taken for data that come in one layout: graphs that no plan used were made."""
+
+    def body(builder: Any, x: Any) -> Any:
+        bias = builder.emit(op.reshape(constant(64), (1, 64, 1, 1)))
+        data = builder.emit(op.add(builder.emit(op.nn.conv2d(x, constant(64, 64, 1, 1))), bias))
+        return builder.emit(op.nn.conv2d(data, constant(96, 64, 1, 1), strides=2))
+
+    offers = search.search_of(program(body, (1, 64, 28, 28)), target(AVX2), {}, Database().read()).offers
+    assert any("subsampled" in slower for slower in offers.slower.values())
+
+
 def test_data_of_a_long_chain_are_followed_to_its_beginning() -> None:
     """It was asked op by op, each within the one before: 200 of them were too deep for Python."""
 
