@@ -7,26 +7,24 @@ left.
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from eqsat_layout.egraph.engine import Ending, Engine
 from eqsat_layout.egraph.flows import Spokesman
-from eqsat_layout.egraph.foresight import Foresight, Question
+from eqsat_layout.egraph.foresight import Foresight
 from eqsat_layout.egraph.limits import Budget, Limits, Stop
 from eqsat_layout.egraph.making import Builder, Maker, TooManyError
 from eqsat_layout.egraph.names import Names
 from eqsat_layout.egraph.op_answers import OpAnswers
 from eqsat_layout.egraph.operands import OperandLists
-from eqsat_layout.egraph.part_answers import AnswerRow
+from eqsat_layout.egraph.questions import QuestionRounds
 from eqsat_layout.egraph.rows import GraphRows, alternative_rows
 from eqsat_layout.egraph.rule_forms import Rule, rules_of
 from eqsat_layout.egraph.rule_notes import Experience, unmatched
 from eqsat_layout.egraph.rules import Command, is_own
 from eqsat_layout.egraph.saturated import OpTerm, Saturated
 from eqsat_layout.egraph.tables import Row, Tables
-from eqsat_layout.errors import LayoutError, RuleError
 from eqsat_layout.graph.graph import Graph, Signature, TensorType
 from eqsat_layout.implementations.offers import Offers
 
@@ -102,10 +100,7 @@ class _Saturation:
         used |= {node.signature for k in used for g in offers.graphs.get(k, ()) for node in g.graph.nodes}
         known = {k: s for k, s in signatures.items() if k in used}
         self._answers = OpAnswers(known, self._names, spokesmen=spokesmen, offers=offers, maker=maker)
-        self._spoken_for = frozenset(spokesmen or ())
-        self._asked: defaultdict[str, set[Row]] = defaultdict(set)
-        self._read: defaultdict[str, set[Row]] = defaultdict(set)
-        self._foresight: Foresight | None = None
+        self._questions = QuestionRounds(engine, self._answers, budget, frozenset(spokesmen or ()))
         self._types_between: dict[int, TensorType] = {}
         self._rounds = 0
         self._notes: list[str] = []
@@ -244,7 +239,7 @@ class _Saturation:
             if isinstance(outcome, Stop):
                 return self._stops.append(outcome)
             try:
-                rows = self._answer_all()
+                rows = self._questions.answer_all()
             except TooManyError as error:
                 return self._stops.append(Stop(ruleset, str(error), self._engine.at_work))
             if rows or outcome == "done":
@@ -266,7 +261,7 @@ class _Saturation:
         results = [(key, y) for key, _, y in tables.rows("Op")]
         computed = {key for key, y in results if y not in constants}
         self._answers.folded = frozenset(key for key, _ in results) - computed
-        self._foresight = Foresight(tables, self._names)
+        self._questions.foresight = Foresight(tables, self._names)
 
     def _build(self) -> None:
         """The last phase, in which nothing is asked."""
@@ -276,62 +271,6 @@ class _Saturation:
             outcome = self._engine.saturate("build", self._budget)
         if isinstance(outcome, Stop):
             self._stops.append(outcome)
-
-    def _answer_all(self) -> dict[str, list[Row]]:
-        """Answers every question not asked before, in sorted order, so that names do not depend on hashing."""
-        rows: dict[str, dict[Row, None]] = {}
-        left = deque(self._questions())
-        while left and self._budget.seconds_left > 0:
-            table, question = left.popleft()
-            if question in self._asked[table]:
-                continue
-            self._asked[table].add(question)
-            answer = self._answered(table, question)
-            for relation, row in answer:
-                rows.setdefault(relation, {})[row] = None
-            if self._foresight is not None:
-                left.extend(self._foresight.after((table, question), answer))
-        return {relation: list(content) for relation, content in rows.items()}
-
-    def _questions(self) -> list[Question]:
-        """Those that the e-graph has and had not before."""
-        grown = {t for t, size in self._engine.sizes().items() if t.startswith("ask-") and self._has_grown(t, size)}
-        if not grown:
-            return []
-        tables = self._engine.tables()
-        named = [table for table in tables.names if table in grown]
-        return [(table, question) for table in named for question in sorted(self._new_rows(tables, table))]
-
-    def _has_grown(self, table: str, size: int) -> bool:
-        """The rules of the package take no question back."""
-        return size > 0 if self._budget.is_guarded else size > len(self._read[table])
-
-    def _new_rows(self, tables: Tables, table: str) -> set[Row]:
-        """egglog puts new rows behind others; where these are as many as there can be, they need not all be read."""
-        known = self._read[table]
-        last = set() if self._budget.is_guarded else set(tables.rows(table, len(known)))
-        if len(last) != tables.size(table) - len(known) or not last.isdisjoint(known):
-            last = set(tables.rows(table)) - known
-        known |= last
-        return last
-
-    def _answered(self, table: str, question: Row) -> list[AnswerRow]:
-        """The rows of one answer. What no sound rule can ask is the fault of rules that nobody has tried."""
-        answer = self._answer_function(table)
-        try:
-            return list(answer(*question))
-        except (LayoutError, LookupError) as error:
-            if not self._budget.is_guarded or question[0] in self._spoken_for:
-                raise
-            asked = " ".join(map(str, question))
-            reason = f"{type(error).__name__}: {error}"
-            raise RuleError(f"rules ask ({table} {asked}), which makes no sense of its types: {reason}") from error
-
-    def _answer_function(self, table: str) -> Callable[..., Any]:
-        answer = self._answers.answerer(table)
-        if answer is None:
-            raise RuleError(f"rules ask ({table} ...), but nothing answers {table.removeprefix('ask-')!r}")
-        return answer
 
 
 def _unique(rows: Sequence[Row]) -> list[Row]:

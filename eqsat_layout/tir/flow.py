@@ -19,9 +19,10 @@ from eqsat_layout.tir.computation import Computation, Role
 from eqsat_layout.tir.dimensions import are_in_step
 from eqsat_layout.tir.fills import fills_for, fills_from, internal_fills
 from eqsat_layout.tir.map_spread import MapSpread
+from eqsat_layout.tir.physical_axes import RefusedError
 from eqsat_layout.tir.placement import FLAT, Placement, in_flat_memory, placed_formats, why_not_placed
 from eqsat_layout.tir.spreading import completed_padding, padded_view, spread_padding
-from eqsat_layout.tir.transfer import Placing, RefusedError
+from eqsat_layout.tir.transfer import Placing
 
 MOST_FLOWS = 3
 

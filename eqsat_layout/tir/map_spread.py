@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 
 from eqsat_layout.maps import IndexMap
 from eqsat_layout.tir.computation import Access, Block, Computation, IterKind, Role
-from eqsat_layout.tir.transfer import MappedAccess, Placing, RefusedError, covers, transfer
+from eqsat_layout.tir.physical_axes import MappedAccess, RefusedError
+from eqsat_layout.tir.transfer import Placing, covers, transfer
 
 
 @dataclass

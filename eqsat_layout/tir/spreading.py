@@ -12,7 +12,7 @@ from dataclasses import replace
 from eqsat_layout.maps import Format, Padding
 from eqsat_layout.tir.computation import Access, Block, Computation
 from eqsat_layout.tir.padding import NONE, PadWidths, linked_variable, over_borders
-from eqsat_layout.tir.transfer import RefusedError
+from eqsat_layout.tir.physical_axes import RefusedError
 
 Paddings = dict[int, list[PadWidths]]
 """Per buffer number, a border per axis."""

@@ -1,8 +1,7 @@
 """One step of flow: from the format of one buffer of a block to the format that keeps another buffer in step with it.
 
-In: a block, an access with the map of its buffer, and an access to another buffer. Out: that buffer's map, or
-``RefusedError`` where no map keeps the two in step. Maps are read as *slots*: the physical axes, each with the digits
-of the iteration variables that run along it.
+In: a block, an access with the map of its buffer, and an access to another buffer. Out: that buffer's map, or why no
+map keeps the two in step.
 """
 
 from __future__ import annotations
@@ -10,25 +9,20 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 from eqsat_layout.errors import LayoutError
 from eqsat_layout.maps import Digit, Extent, IndexMap
-from eqsat_layout.tir.affine import Affine
 from eqsat_layout.tir.computation import Access, Block, Buffer, Role
 from eqsat_layout.tir.dimensions import Dimension, are_in_step, dimensions
-
-
-class RefusedError(Exception):
-    """No map of the other buffer keeps its accesses in step; never leaves this room.
-
-    ``reason`` says why, of an axis of the buffer numbered ``buffer``.
-    """
-
-    def __init__(self, reason: str, buffer: int) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.buffer = buffer
+from eqsat_layout.tir.physical_axes import (
+    MappedAccess,
+    PhysicalAxis,
+    RefusedError,
+    found_or_refused,
+    physical_axes,
+    refusal_of,
+    resized_digit,
+)
 
 
 class Placing(enum.Enum):
@@ -36,29 +30,6 @@ class Placing(enum.Enum):
 
     LAST = "behind all others"
     NEAR = "behind the outermost digit of the dimension before it"
-
-
-@dataclass
-class _PhysicalAxis:
-    """A physical axis. ``unit`` is the variable of extent 1 along it, ``dim`` the dimension that was put there."""
-
-    digits: list[Digit]
-    unit: int | None = None
-    dim: int | None = None
-    emptied: bool = False
-
-    @property
-    def is_free(self) -> bool:
-        return not self.digits and self.dim is None
-
-
-@dataclass(frozen=True)
-class MappedAccess:
-    """An access to a buffer of ``shape`` whose map is known."""
-
-    access: Access
-    shape: Sequence[Extent]
-    index_map: IndexMap
 
 
 @dataclass(frozen=True)
@@ -108,23 +79,6 @@ def covers(block: Block, source: Access, target: Access, shape: Sequence[Extent]
     return True
 
 
-# ---- from the source's physical axes to digits of iteration variables ----
-
-
-def _iteration_slots(block: Block, source: MappedAccess) -> list[_PhysicalAxis]:
-    access, shape, index_map = source.access, source.shape, source.index_map
-    along = dimensions(block, access)
-    slots: list[_PhysicalAxis] = []
-    for row in index_map.dims:
-        digits = [d for digit in row for d in _along_iters(block, access, along[digit.axis], shape[digit.axis], digit)]
-        slots.append(_PhysicalAxis(digits, emptied=bool(row)))
-    empty = [s for s, row in zip(slots, index_map.dims, strict=True) if not row]
-    units = [along[axis].unit for axis, extent in enumerate(shape) if extent == 1]
-    for slot, unit in zip(reversed(empty), reversed(units), strict=False):
-        slot.unit, slot.emptied = unit, True
-    return slots
-
-
 def _is_broadcast(block: Block, result: Access, operand: Access) -> bool:
     """The operand is read as NumPy broadcasts it: its dimensions are the result's last ones, or stand still."""
     written, read = dimensions(block, result), dimensions(block, operand)
@@ -132,95 +86,6 @@ def _is_broadcast(block: Block, result: Access, operand: Access) -> bool:
         return False
     pairs = zip(reversed(read), reversed(written), strict=False)
     return len(read) <= len(written) and all(not own.moving or own.at == other.at for own, other in pairs)
-
-
-def _along_iters(block: Block, access: Access, along: Dimension, size: Extent, digit: Digit) -> Sequence[Digit]:
-    """The digits of variables that run along ``digit`` of a dimension of ``size``; none where it stands still."""
-    if along.shift is not None:
-        axis, shift = along.shift
-        resized = _resized(Digit(axis, digit.stride, digit.extent), size, block.extents[axis], shift)
-        return [_known(resized, block, access, digit.axis, digit, size)]
-    radix = along.radix_of(size)
-    if radix is not None:
-        return _known(_slice(radix, digit), block, access, digit.axis, digit, size)
-    if along.moving and (digit.extent != size or len(along.spatial) > 1):
-        raise _refusal(block, access, digit.axis, digit, size)
-    return [Digit(a, 1, block.extents[a]) for a in along.spatial]
-
-
-_T = TypeVar("_T")
-
-
-def _known(found: _T | None, block: Block, access: Access, dim: int, digit: Digit, size: Extent) -> _T:
-    if found is None:
-        raise _refusal(block, access, dim, digit, size)
-    return found
-
-
-def _refusal(block: Block, access: Access, dim: int, digit: Digit, size: Extent) -> RefusedError:
-    """Why ``digit``, of an axis of ``size``, has nothing in step with it on dimension ``dim`` of ``access``."""
-    cut = digit.stride if digit.stride > 1 else digit.extent
-    split = f"it can't be split by {cut}" if digit.extent != size else "it can't be followed"
-    return RefusedError(f"axis {dim} is {_described(block, dimensions(block, access)[dim])}; {split}", access.buffer)
-
-
-def _described(block: Block, along: Dimension) -> str:
-    """What the dimension is to the block, in words."""
-    index, moving = along.at, along.moving
-    if not isinstance(index, Affine):
-        return "read at an index that is no sum of loop variables"
-    if len(moving) > 1 and index.digits() is None:
-        window = [str(block.extents[a]) for a in moving if not block.is_spatial(a)]
-        return f"a window of {' by '.join(window)}" if window else f"a sum of {len(moving)} variables"
-    if len(moving) > 1:
-        return "made of " + " by ".join(str(block.extents[a]) for a in moving)
-    terms = [t for t in index.terms if t.extent != 1]
-    if any(t.weight < 0 for t in terms):
-        return "reversed"
-    if any(t.weight != 1 for t in terms):
-        return f"read with a stride of {terms[0].weight}"
-    if index.constant:
-        return f"shifted by {index.constant}"
-    return f"part of an axis of {block.extents[moving[0]]}" if moving else "standing still"
-
-
-def _resized(digit: Digit, size: Extent, other: Extent, shift: int) -> Digit | None:
-    """The digit, of an axis of ``size``, on an axis of ``other`` that is shifted against it; None if it is cut.
-
-    The top digit takes up the difference of extents; what is below it must divide both extents and the shift.
-    """
-    axis, stride, extent = digit
-    if size == other and not shift:
-        return digit
-    if stride == 1 and extent == size:
-        return Digit(axis, 1, other)
-    if isinstance(size, str) or isinstance(other, str) or isinstance(extent, str):
-        return None
-    top = stride * extent == size
-    low = stride if top else stride * extent
-    if other % low or shift % low:
-        return None
-    return Digit(axis, stride, other // stride) if top else digit
-
-
-def _slice(radix: Sequence[Digit], digit: Digit) -> list[Digit] | None:
-    """The digits of ``number // stride % extent``, the number being written by ``radix``."""
-    if isinstance(digit.extent, str):
-        return None
-    place, found = 1, []
-    low, high = digit.stride, digit.stride * digit.extent
-    for part in reversed(radix):
-        assert isinstance(part.extent, int)
-        first, last = max(place, low), min(place * part.extent, high)
-        if first < last:
-            if first % place or last % first or (place * part.extent) % last:
-                return None
-            found.append(Digit(part.axis, part.stride * (first // place), last // first))
-        place *= part.extent
-    return found[::-1]
-
-
-# ---- from digits of iteration variables to the target's physical axes ----
 
 
 @dataclass
@@ -235,7 +100,7 @@ class _ToLayOut:
     placed: set[int] = field(default_factory=set)
     is_placed: bool = False
     is_paired: bool = False
-    slots: list[_PhysicalAxis] = field(init=False)
+    slots: list[PhysicalAxis] = field(init=False)
     along: tuple[Dimension, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -244,7 +109,7 @@ class _ToLayOut:
     def transferred(self) -> Transferred:
         found: IndexMap | RefusedError
         try:
-            self.slots = _iteration_slots(self.block, self.source)
+            self.slots = physical_axes(self.block, self.source)
             found = self._index_map()
         except RefusedError as refusal:
             found = RefusedError(refusal.reason, refusal.buffer)  # without the frames that it was raised in
@@ -257,7 +122,7 @@ class _ToLayOut:
         # a unit dimension whose variable has no axis of its own in the source needs none here
         pending = [dim for dim, own in enumerate(self.along) if dim not in self.placed and own.unit not in known]
         for dim in reversed(pending if self._keeps_places() else self._fill(pending)):
-            self.slots.insert(self._place_of(dim), self._filled(_PhysicalAxis([]), dim))
+            self.slots.insert(self._place_of(dim), self._filled(PhysicalAxis([]), dim))
         self._drop_free()
         try:
             return IndexMap.make(self.buffer.shape, [slot.digits for slot in self.slots])
@@ -289,21 +154,23 @@ class _ToLayOut:
         self.is_paired = True
         sizes = self.block.extents[digit.axis], self.block.extents[other]
         dim = next(d for d, index in enumerate(self.access.indices) if other in index.iters)
-        return _known(_resized(digit._replace(axis=other), *sizes, 0), self.block, self.access, dim, digit, sizes[0])
+        return found_or_refused(
+            resized_digit(digit._replace(axis=other), *sizes, 0), self.block, self.access, dim, digit, sizes[0]
+        )
 
     def _onto_dims(self, digit: Digit, carriers: Sequence[int]) -> list[Digit]:
         parts: list[tuple[int, Digit]] = []
         for dim in carriers:
             size, extent, own = self.buffer.shape[dim], self.block.extents[digit.axis], self.along[dim]
             if own.shift is not None:
-                resized = _resized(Digit(dim, digit.stride, digit.extent), extent, size, own.shift[1])
-                return [_known(resized, self.block, self.access, dim, digit, extent)]
+                made = resized_digit(Digit(dim, digit.stride, digit.extent), extent, size, own.shift[1])
+                return [found_or_refused(made, self.block, self.access, dim, digit, extent)]
             radix = own.radix_of(size)
             if radix is None:
                 if digit.extent != extent or len(own.spatial) > 1:
-                    raise _refusal(self.block, self.access, dim, digit, extent)
+                    raise refusal_of(self.block, self.access, dim, digit, extent)
                 return [Digit(dim, 1, size)]
-            parts.extend(_known(_overlaps(digit, radix, dim), self.block, self.access, dim, digit, extent))
+            parts.extend(found_or_refused(_overlaps(digit, radix, dim), self.block, self.access, dim, digit, extent))
         return [part for _, part in sorted(parts, reverse=True)]
 
     def _take_units(self) -> None:
@@ -326,7 +193,7 @@ class _ToLayOut:
             self._filled(slot, dim)
         return pending[: len(pending) - count]
 
-    def _filled(self, slot: _PhysicalAxis, dim: int) -> _PhysicalAxis:
+    def _filled(self, slot: PhysicalAxis, dim: int) -> PhysicalAxis:
         slot.dim = dim
         if self.buffer.shape[dim] != 1:
             slot.digits = [Digit(dim, 1, self.buffer.shape[dim])]
@@ -358,7 +225,7 @@ class _ToLayOut:
         else:
             self.slots = [slot for slot in self.slots if not self._is_dropped(slot)]
 
-    def _is_dropped(self, slot: _PhysicalAxis) -> bool:
+    def _is_dropped(self, slot: PhysicalAxis) -> bool:
         return slot.is_free and slot.emptied and not self.is_aligned
 
 
