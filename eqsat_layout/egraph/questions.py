@@ -5,8 +5,8 @@ In: an e-graph, and who answers. Out: rows of answers. Questions are rows of the
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
-from collections.abc import Callable, Collection
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from eqsat_layout.egraph.engine import Engine
@@ -28,22 +28,24 @@ class QuestionRounds:
         self._engine, self._answers, self._budget, self._spoken_for = engine, answers, budget, spoken_for
         self._asked: defaultdict[str, set[Row]] = defaultdict(set)
         self._read: defaultdict[str, set[Row]] = defaultdict(set)
+        self._order: dict[str, int] = {}
         self.foresight: Foresight | None = None
 
     def answer_all(self) -> dict[str, list[Row]]:
-        """Answers every question not asked before, in sorted order, so that names do not depend on hashing."""
+        """Answers every question not asked before, and those that follow in rounds, as the e-graph would have them."""
         rows: dict[str, dict[Row, None]] = {}
-        left = deque(self._new())
-        while left and self._budget.seconds_left > 0:
-            table, question = left.popleft()
-            if question in self._asked[table]:
-                continue
-            self._asked[table].add(question)
-            answer = self._answered(table, question)
-            for relation, row in answer:
-                rows.setdefault(relation, {})[row] = None
-            if self.foresight is not None:
-                left.extend(self.foresight.after((table, question), answer))
+        asked = self._new()
+        while asked:
+            for table, question in asked:
+                if self._budget.seconds_left <= 0:
+                    break
+                self._asked[table].add(question)
+                answer = self._answered(table, question)
+                for relation, row in answer:
+                    rows.setdefault(relation, {})[row] = None
+                if self.foresight is not None:
+                    self.foresight.learn((table, question), answer)
+            asked = self._unanswered([] if self.foresight is None else self.foresight.questions())
         return {relation: list(content) for relation, content in rows.items()}
 
     def _new(self) -> list[Question]:
@@ -52,8 +54,15 @@ class QuestionRounds:
         if not grown:
             return []
         tables = self._engine.tables()
-        named = [table for table in tables.names if table in grown]
-        return [(table, question) for table in named for question in sorted(self._new_rows(tables, table))]
+        self._order = {table: number for number, table in enumerate(tables.names)}
+        if self.foresight is not None:
+            self.foresight.want(tables.rows("want"))
+        return self._unanswered((table, row) for table in grown for row in self._new_rows(tables, table))
+
+    def _unanswered(self, questions: Iterable[Question]) -> list[Question]:
+        """In sorted order, so that names do not depend on hashing, table by table."""
+        left = [(self._order[table], table, row) for table, row in questions if row not in self._asked[table]]
+        return [(table, row) for _, table, row in sorted(left)]
 
     def _has_grown(self, table: str, size: int) -> bool:
         """The rules of the package take no question back."""

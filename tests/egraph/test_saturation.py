@@ -178,7 +178,7 @@ def test_to_foresee_what_rules_ask_changes_nothing_but_the_rounds(
 ) -> None:
     module = program(body, (1, 16, 14, 14))
     found = saturated_of(module)
-    monkeypatch.setattr(Foresight, "after", lambda *_: iter(()))
+    monkeypatch.setattr(Foresight, "questions", lambda _: [])
     asked = saturated_of(module)
     assert rows_of(found) == rows_of(asked)
     assert found.rounds <= asked.rounds
