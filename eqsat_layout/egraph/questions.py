@@ -5,7 +5,7 @@ In: an e-graph, and who answers. Out: rows of answers. Questions are rows of the
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
@@ -34,18 +34,16 @@ class QuestionRounds:
     def answer_all(self) -> dict[str, list[Row]]:
         """Answers every question not asked before, and those that follow in rounds, as the e-graph would have them."""
         rows: dict[str, dict[Row, None]] = {}
-        asked = self._new()
-        while asked:
-            for table, question in asked:
-                if self._budget.seconds_left <= 0:
-                    break
-                self._asked[table].add(question)
-                answer = self._answered(table, question)
-                for relation, row in answer:
-                    rows.setdefault(relation, {})[row] = None
-                if self.foresight is not None:
-                    self.foresight.learn((table, question), answer)
-            asked = self._unanswered([] if self.foresight is None else self.foresight.questions())
+        left = deque(self._new())
+        while left and self._budget.seconds_left > 0:
+            table, question = left.popleft()
+            self._asked[table].add(question)
+            answer = self._answered(table, question)
+            for relation, row in answer:
+                rows.setdefault(relation, {})[row] = None
+            if self.foresight is not None:
+                self.foresight.learn((table, question), answer)
+                left.extend(() if left else self._unanswered(self.foresight.questions()))
         return {relation: list(content) for relation, content in rows.items()}
 
     def _new(self) -> list[Question]:
