@@ -15,6 +15,7 @@ from eqsat_layout.cost.touched_memory import padded_work, touched_share
 from eqsat_layout.cost.vectorise import SLIDING, Heaviest, heaviest
 from eqsat_layout.graph.graph import Signature, TensorType
 from eqsat_layout.maps import Format, Formats, element_bits
+from eqsat_layout.tir.flow import is_in_step
 
 
 class CostModel(Protocol):
@@ -125,6 +126,8 @@ class Roofline:
         """The same whatever is fused: worked out once for a computation."""
         if op.computation is None:
             return self._new_parts(op, operands, results)
+        if is_in_step(op.computation) and _are_one_order(operands, results):  # of which each is as fast as any
+            operands, results = ([fmt and Format.row_major(fmt.shape) for fmt in own] for own in (operands, results))
         question = ("parts", self._itself, *operands, *results)
         found: _Parts | None = op.computation.derived.get(question)
         if found is None:
@@ -217,6 +220,12 @@ class Roofline:
 
     def _bytes(self, tensor: TensorType, fmt: Format) -> float:
         return fmt.elements(self.symbolic_extent) * dtype_bytes(tensor.dtype)
+
+
+def _are_one_order(operands: Formats, results: Formats) -> bool:
+    """All tensors lie in one layout without padding, so that all of a kernel's accesses go through memory together."""
+    first = results[0]
+    return first is not None and first == Format.make(first.index_map) and {*operands, *results} == {first}
 
 
 def touched_bytes(op: Signature, number: int, fmt: Format, symbolic_extent: int) -> float:
