@@ -48,7 +48,7 @@ def _renamed(node: Any) -> Any:
 
 
 def _apart(body: Any, numbers: set[Any]) -> Any:
-    """With names in front of what holds them: all in integers, those of integers in conditions, ``numbers`` anywhere."""
+    """With names in front of what holds them: all in integers, integers in conditions, ``numbers`` anywhere."""
 
     def named(let: Any) -> Any:
         found = list[Any]()
