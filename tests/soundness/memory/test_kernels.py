@@ -90,7 +90,7 @@ def test_where_no_operands_can_be_guarded_is_said_before_a_program_is_tried() ->
 @pytest.mark.parametrize("guarded", [False, True])
 def test_that_programs_are_for_another_cpu_is_said_before_one_is_tried(guarded: bool) -> None:
     """Each of them failed: "dev is expected to be Device or List[Device]"."""
-    with pytest.raises(TargetError, match="this machine does not run programs for llvm .*cortex-a72"):
+    with pytest.raises(TargetError, match=r"this machine does not run programs for llvm .*cortex-a72"):
         tried_for({"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a72"}, guarded=guarded)
 
 
