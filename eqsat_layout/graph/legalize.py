@@ -24,6 +24,7 @@ from eqsat_layout.system.second_thread import Start
 from eqsat_layout.tir.counts_in_halves import with_wide_counts
 from eqsat_layout.tir.empty_reductions import with_empty_reductions
 from eqsat_layout.tir.intrinsics import short_name
+from eqsat_layout.tir.known_sorts import with_known_sorts
 from eqsat_layout.tir.structural import with_primfuncs
 
 _CONVOLUTIONS: Final = ("relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d")
@@ -61,7 +62,7 @@ def legalize(mod: tvm.IRModule) -> tvm.IRModule:
 
 def _mended(func: Any) -> Any:
     """A kernel of TVM's, right where that is not."""
-    return with_wide_counts(with_empty_reductions(func))
+    return with_known_sorts(with_wide_counts(with_empty_reductions(func)))
 
 
 def kernel_of(call: Any, start: Start[Any] = cache) -> TeKernel | None:

@@ -19,7 +19,8 @@ from eqsat_layout.passes.asked_halves import halves_asked_for
 from eqsat_layout.passes.dataflow_reshapes import rewrite_dataflow_reshape
 from eqsat_layout.passes.scans_in_columns import SCANS
 from eqsat_layout.passes.sorts.kernels import sort_legalisations
-from eqsat_layout.tir.structural import nodes_of, structural_map, with_relax_functions
+from eqsat_layout.tir.known_sorts import with_known_sorts
+from eqsat_layout.tir.structural import nodes_of, primfunc_pass, structural_map, with_relax_functions
 
 _ALLOCATES: Final = "relax.memory.alloc_storage"
 
@@ -35,6 +36,7 @@ def relax_pipeline(*, exact: bool) -> Any:
             halves_asked_for(),
             transform.LegalizeOps({**LEGALIZERS, **SCANS, **sort_legalisations(exact=exact)}),
             backend.DispatchSortScan(),
+            primfunc_pass("SortKnownTypes", with_known_sorts),
             rewrite_dataflow_reshape(),
             transform.ToNonDataflow(),
             transform.RemovePurityChecking(),

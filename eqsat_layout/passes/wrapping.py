@@ -54,7 +54,7 @@ def with_wrapping_values(func: Any, wrapped: Callable[[Any, Any, Any], Any] = wr
     What is stored and read again is not of these, as the compiler may put one in the place of the other; nor is what
     meets a number with the highest bits, which sets a bit where LLVM knows that no sum without overflow has it.
     """
-    if not any(_is_wide(load) for load in nodes_of(func.body, ir.TensorLoad)):
+    if not any(_brings_numbers(one) for one in nodes_of(func.body, ir.TensorLoad, tirx.Cast)):
         return func
     analyzer, kept = sym.Analyzer(), _read_again(func.body)
 
@@ -113,6 +113,11 @@ def _has_high_bits(value: Any) -> bool:
     """Whether some constant is so large or so far below 0: of ``x + least``, LLVM makes ``x | least``."""
     numbers = (number for number in nodes_of(value, tirx.IntImm) if _is_wide(number))
     return any(abs(number.value) >> int(tvm.DataType(str(number.ty.dtype)).bits) - 2 for number in numbers)
+
+
+def _brings_numbers(value: Any) -> bool:
+    """Read as such an integer, or made one of something else, which indices are not."""
+    return _is_wide(value) and not (isinstance(value, tirx.Cast) and _is_wide(value.value))
 
 
 def _is_wide(value: Any) -> bool:

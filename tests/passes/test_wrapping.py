@@ -78,3 +78,11 @@ def test_a_sum_with_the_least_number_wraps_around(dtype: str) -> None:
 
     got = run(lambda b, x: R.add(squares(b, x), constant(int(near), dtype)), x)
     np.testing.assert_array_equal(got, x * x * four + near)
+
+
+@pytest.mark.parametrize("source", ["float32", "int8", "bool"])
+def test_what_is_cast_to_integers_wraps_around_too(source: str) -> None:
+    """In kernels that read no integers of 32 or 64 bits LLVM was told that nothing overflows."""
+    x, least = (np.arange(32) - 16).astype(source), np.array(np.iinfo("int32").min)
+    got = run(lambda b, x: R.subtract(b.emit(R.astype(x, "int32")), constant(int(least), "int32")), x)
+    np.testing.assert_array_equal(got, x.astype("int32") - least.astype("int32"))

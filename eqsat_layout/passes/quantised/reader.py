@@ -111,7 +111,13 @@ class QuantisedReader:
     @staticmethod
     def of(function: Any) -> QuantisedReader:
         """For the expressions of a Relax function."""
-        return QuantisedReader({binding.var: binding.value for binding in nodes_of(function, relax.VarBinding)})
+        definitions = {binding.var: binding.value for binding in nodes_of(function, relax.VarBinding)}
+        if len(function.body.blocks) > 1:  # what is made within a block of dataflow is unknown outside of it
+            for block in nodes_of(function, relax.DataflowBlock):
+                for binding in block.bindings:
+                    if not isinstance(binding.var, relax.DataflowVar):
+                        definitions.pop(binding.var, None)
+        return QuantisedReader(definitions)
 
     def read(self, expr: Any) -> Quantised | None:
         """The quantised value that ``expr`` is; ``None`` where it is none."""

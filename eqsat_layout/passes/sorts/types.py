@@ -13,17 +13,10 @@ from tvm import relax, tirx
 
 from eqsat_layout.graph.op_calls import with_attributes
 from eqsat_layout.passes.changed_calls import with_changed_calls
+from eqsat_layout.passes.sorts.rows import KEY_BITS
+from eqsat_layout.tir.known_sorts import SORTED_AS
 
-_SORTS: Final = tuple(map(tvm.ir.Op.get, ("relax.sort", "relax.argsort", "relax.topk", "relax.median")))
-_KNOWN: Final = {
-    "bfloat16": "float32",
-    "bool": "int32",
-    "int8": "int32",
-    "int16": "int32",
-    "uint16": "int32",
-    "uint32": "int64",
-}
-"""By dtype: one that holds its numbers, and that TVM sorts."""
+_SORTS: Final = tuple(map(tvm.ir.Op.get, ("relax.sort", "relax.argsort", "relax.topk")))
 
 
 def sort_known_types(mod: tvm.IRModule) -> tvm.IRModule:
@@ -34,7 +27,8 @@ def sort_known_types(mod: tvm.IRModule) -> tvm.IRModule:
 def _known(call: Any) -> str:
     """The dtype to sort as; "" where nothing is in the way."""
     data = call.args[0].ty if call.op in _SORTS else None
-    return _KNOWN.get(str(data.dtype), "") if isinstance(data, relax.TensorType) else ""
+    dtype = str(data.dtype) if isinstance(data, relax.TensorType) else ""
+    return "" if dtype in KEY_BITS else SORTED_AS.get(dtype, "")
 
 
 def _most(call: Any) -> int:

@@ -13,6 +13,6 @@ def leaky_unit(builder: relax.BlockBuilder, x: Any, slope: float = 0.01) -> Any:
     """Where the slope is 0, NaN of -inf."""
     if slope:
         return builder.emit(relax.op.nn.leakyrelu(x, slope))
-    zero = relax.const(0.0, str(x.ty.dtype))
+    zero = relax.const(slope, str(x.ty.dtype))  # 0.0 or -0.0
     below = without_one(builder, builder.emit(relax.op.multiply(x, zero_kept(zero, x))), x)
     return builder.emit(relax.op.where(builder.emit(relax.op.greater(x, zero)), x, below))

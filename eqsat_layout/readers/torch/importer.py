@@ -225,7 +225,7 @@ class _Mended(_Base):  # type: ignore[misc]
         return of_type(b, of_type(b, made, "bool"), dtype_name(node.meta["val"].dtype))
 
     def _pow(self, node: Any) -> Any:
-        """Roots are such, as in torch: of -inf NaN, of -0 -0. Those of narrow floats are powers there. TVM's converter
+        """Roots are such, as in torch: of -inf NaN, of -0 -0. Those of float16 are powers there. TVM's converter
         writes out as many products as the exponent says."""
         data, exponent = self.retrieve_args(node)
         if promoted_type(node) is None:
@@ -233,7 +233,7 @@ class _Mended(_Base):  # type: ignore[misc]
         dtype = dtype_name(node.meta["val"].dtype)  # powers of truth values are numbers
         data = of_type(self.block_builder, data, dtype)
         root = _ROOTS.get(exponent) if isinstance(exponent, float) else None
-        if root is not None and dtype in ("float32", "float64"):
+        if root is not None and dtype != "float16":
             return self.block_builder.emit(root(data))
         if "int" in dtype and isinstance(exponent, int):
             return whole_power(self.block_builder, data, exponent)

@@ -74,8 +74,7 @@ class Expressions:
         if kind in (tirx.IntImm, tirx.FloatImm):
             return Code.constant(scalar(expr.value, scalar_dtype(expr)))
         if kind is tvm.ir.expr.TensorLoad:
-            indices = [self.compile(index, lanes) for index in expr.indices]
-            return self.function.place(expr.source, self.axes, indices, lanes).load()
+            return self.function.place(expr.source, self.axes, self.indices(expr, lanes), lanes).load()
         if kind in BINARY:
             first, second = self.compile(expr.a, lanes), self.compile(expr.b, lanes)
             device = self.function.device_world
@@ -85,6 +84,12 @@ class Expressions:
         if kind is tvm.ir.expr.Call:
             return self._call(expr, lanes)
         return self._other(expr, lanes)
+
+    def indices(self, access: Any, lanes: Mask | None) -> list[Code]:
+        """Those of a load or a store. TVM takes the bits of a bfloat16 for one, and refuses other floats."""
+        if any("float" in scalar_dtype(index) for index in access.indices):
+            raise self.function.fail("an index is no integer")
+        return [self.compile(index, lanes) for index in access.indices]
 
     def _other(self, expr: Any, lanes: Mask | None) -> Code:
         kind = type(expr)

@@ -150,7 +150,7 @@ class Statements:
 
     def _store(self, store: Any) -> Step:
         value = self.expressions.compile(store.value, self.lanes)
-        indices = [self.expressions.compile(index, self.lanes) for index in store.indices]
+        indices = self.expressions.indices(store, self.lanes)
         place = self.function.place(store.buffer, self.expressions.axes, indices, self.lanes)
         return _counted(place.store(value, self.grid, self.lanes), store)
 

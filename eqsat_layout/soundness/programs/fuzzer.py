@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from eqsat_layout.notes import STRICT_VARIABLE
 from eqsat_layout.soundness.programs.choices import Choices
 from eqsat_layout.soundness.programs.jobs import run_jobs
 from eqsat_layout.soundness.programs.outcomes import FAILED, ProgramReport, Progress
@@ -57,6 +59,7 @@ def main(given: Sequence[str]) -> int:
     is_json = options.target is not None and options.target.startswith("{")
     given_target = json.loads(options.target) if is_json else options.target
     target = tried_for(given_target, exact=options.exact, guarded=options.guarded)
+    os.environ.setdefault(STRICT_VARIABLE, "1")  # as in the processes that found them
     failed = False
     for seed in options.seeds:
         outcome = check_program(Choices.of_seed(seed), seed, target=target)

@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+import psutil
+
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import STRICT_VARIABLE
 from eqsat_layout.soundness.programs.choices import Choices
@@ -38,6 +40,8 @@ TRIES_OF_HANGS: Final = 12
 """Programs that are tried for a smaller one that hangs."""
 _IDLE: Final = 0.01
 """Share of the processor below which a process does nothing."""
+_READY: Final = (psutil.STATUS_RUNNING, psutil.STATUS_STOPPED)
+"""What a process is that others leave no time, or that someone stopped for a while."""
 _ENVIRONMENT: Final = {"TVM_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 """One thread per process; and below, no costs that were measured on this machine, so that a seed says it all."""
 
@@ -192,11 +196,12 @@ class Worker:
 
     def _answers(self, patience: float) -> bool:
         """Whether there is an answer before ``patience`` ends: it does when the process worked that long, or did
-        nothing for that long."""
+        nothing for that long, though nothing else kept it from that."""
         begin = worked = _worked(self._process.pid)
         while not self._pipe.poll(patience):
             before, worked = worked, _worked(self._process.pid)
-            if worked - begin >= patience or worked - before < _IDLE * patience:
+            is_idle = worked - before < _IDLE * patience and _sleeps(self._process.pid)
+            if worked - begin >= patience or is_idle:
                 return False
         return True
 
@@ -227,6 +232,15 @@ def _worked(process: int) -> float:
     except OSError:
         return 0.0
     return (int(times[11]) + int(times[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _sleeps(process: int) -> bool:
+    """Whether a process waits for something else than the processor, and those that it started do, too."""
+    try:
+        own = psutil.Process(process)
+        return all(one.status() not in _READY for one in (own, *own.children(recursive=True)))
+    except psutil.NoSuchProcess:
+        return True
 
 
 def _cause(code: int | None) -> str:

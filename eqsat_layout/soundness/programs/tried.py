@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from eqsat_layout.errors import EqsatError, TargetError
 from eqsat_layout.targets.cpu.target import CpuTarget
+from eqsat_layout.targets.protocol import Target
 from eqsat_layout.targets.registry import target as target_of
 
 EXACTLY: Final = "approx=False"
@@ -27,7 +28,7 @@ class Guarded:
 
     def cpu(self, *, approx: bool = True) -> CpuTarget:
         """The target itself. :class:`TargetError`: there is no such target, or no operands can be guarded there."""
-        own = target_of(self.target, approx=approx)
+        own = _own(self.target, approx=approx)
         if not isinstance(own, CpuTarget):
             raise TargetError(f"operands are guarded on CPUs only, not for {own.name}")
         return own
@@ -35,7 +36,8 @@ class Guarded:
 
 def tried_for(target: Any, *, exact: bool = False, guarded: bool = False) -> Any:
     """``exact``: :data:`EXACTLY`; ``guarded``: for ``target``, by default this CPU. :class:`TargetError`: there is no
-    such target, or no operands can be guarded there. :class:`EqsatError`: both are asked for."""
+    such target, this machine does not run its programs, or no operands can be guarded there. :class:`EqsatError`: both
+    are asked for."""
     if exact and guarded:
         raise EqsatError("--exact compares numbers and --guarded looks at memory: one of them at a time")
     if guarded:
@@ -43,8 +45,15 @@ def tried_for(target: Any, *, exact: bool = False, guarded: bool = False) -> Any
         tried.cpu()
         return tried
     if target is not None:
-        target_of(target)
+        _own(target)
     return EXACTLY if exact else target
+
+
+def _own(target: Any, *, approx: bool = True) -> Target:
+    own = target_of(target, approx=approx)
+    if isinstance(own, CpuTarget) and own.device is None:
+        raise TargetError(f"this machine does not run programs for {own.name}")
+    return own
 
 
 def said(tried: Any) -> str:

@@ -31,10 +31,11 @@ def _with_branches(func: Any) -> Any:
     known = _Ranges(func.body)
 
     def on_select(select: Any) -> Any:
-        is_one = str(select.condition.ty.dtype) == "bool"  # not a vector of conditions
+        condition = select.condition.value if isinstance(select.condition, tirx.Broadcast) else select.condition
+        is_one = str(condition.ty.dtype) == "bool"  # not a vector of conditions
         if not is_one or (known.is_safe(select.true_value) and known.is_safe(select.false_value)):
             return select
-        return tirx.if_then_else(select.condition, select.true_value, select.false_value)
+        return tirx.if_then_else(condition, select.true_value, select.false_value)
 
     return mapped_body(func, (tirx.Select, on_select))
 

@@ -185,6 +185,8 @@ def _hidden_value(node: Any) -> Any:
     if parts is None or not nodes_of(node, tvm.ir.TensorLoad):
         return node
     done = [_hidden_value(part) for part in parts]
+    if is_choice(node):  # of whose values one may lie outside of a tensor
+        return tvm.ir.Call(node.op, done, node.attrs, ret_ty=node.ty)
     if type(node) not in _OPS:
         return _of_parts(node, done)
     return tvm.ir.Call(_OPS[type(node)], done, ret_ty=node.ty)
@@ -274,7 +276,7 @@ def _of_parts(node: Any, parts: Sequence[Any]) -> Any:
     if is_rounding(node):
         return tvm.ir.Call(node.op, list(parts), ret_ty=node.ty)
     if isinstance(node, tvm.ir.Call):
-        return tirx.Select(*parts)  # no part has side effects
+        return tirx.Select(*parts)  # of variables
     return type(node)(*parts)
 
 

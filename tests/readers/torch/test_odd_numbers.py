@@ -97,6 +97,10 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         ),
         (ODD,),
     ),
+    "a slope of -0": (
+        lambda x: 1 / torch.nn.functional.leaky_relu(x, -0.0),
+        (torch.tensor([-3.0, -0.0, 0.0, 2.0, INF, NAN, -INF]),),
+    ),
     "numbers whose exponents move": (
         lambda x, y: (torch.ldexp(x, y), torch.ldexp(x.double() * 1.1, y * 4), torch.ldexp(y, y)),
         (torch.tensor([1.0, INF, NAN, -0.0, 1e-38, -0.0]), torch.tensor([3, -3, 4, 200, 250, -500])),

@@ -145,6 +145,10 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         lambda x, ones: x.scatter_reduce(0, MANY[:256], ones, "mean", include_self=False),
         (torch.zeros((2, 3), dtype=torch.int8), torch.ones((256, 3), dtype=torch.int8)),
     ),
+    "roots of bfloat16, which are none": (
+        lambda x: ((x.bfloat16() ** 0.5).float(), (x.bfloat16() ** -0.5).float()),
+        (torch.tensor([-math.inf, -0.0, 4.0]),),
+    ),
     "roots of halves, which are powers": (lambda x: (x**0.5, x**-0.5), (torch.tensor([-math.inf, -0.0, 4.0]).half(),)),
     "remainders of a number by tensors": (
         lambda x, i: (7 % x, -7.5 % x, 7 // x, 7 % i, 7 // i, 0.5 % i),

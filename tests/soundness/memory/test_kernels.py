@@ -87,6 +87,13 @@ def test_where_no_operands_can_be_guarded_is_said_before_a_program_is_tried() ->
         tried_for({"kind": "cuda", "arch": "sm_90"}, guarded=True)
 
 
+@pytest.mark.parametrize("guarded", [False, True])
+def test_that_programs_are_for_another_cpu_is_said_before_one_is_tried(guarded: bool) -> None:
+    """Each of them failed: "dev is expected to be Device or List[Device]"."""
+    with pytest.raises(TargetError, match=r"this machine does not run programs for llvm .*cortex-a72"):
+        tried_for({"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a72"}, guarded=guarded)
+
+
 @pytest.mark.parametrize("options", [{}, {"exact": True}, {"guarded": True}])
 def test_a_failure_names_the_command_that_shows_it(options: dict[str, bool]) -> None:
     flags = said(tried_for(None, **options)).split()

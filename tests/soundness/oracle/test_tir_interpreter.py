@@ -220,6 +220,17 @@ def test_indices_from_data() -> None:
         run_prim_func(scatter, [ONES, Masked(at % 4, at != 3)])
 
 
+@pytest.mark.parametrize("is_store", [False, True])
+def test_an_index_that_is_no_integer_is_refused(is_store: bool) -> None:
+    """TVM's code takes the bits of a bfloat16 for one: there is nothing to compare with (`grad.take_backward`)."""
+    at, x, y = (tirx.decl_buffer((2,), dtype, dtype) for dtype in ("bfloat16", "float32", "float64"))
+    places = [at[1]], [1]
+    to, of = places if is_store else places[::-1]
+    func = tirx.PrimFunc([at, x, y], tirx.BufferStore(y, x[*of].astype("float64"), to)).with_attr("global_symbol", "f")
+    with pytest.raises(InterpreterError, match="an index is no integer"):
+        run_prim_func(func, [Masked.of(np.zeros((1, 2), dtype)) for dtype in ("bfloat16", "float32")])
+
+
 def test_a_reduction_reads_only_while_its_own_result_says_so() -> None:
     at = np.array([[0, 1, 9, -9]], "int32")
     (result,) = run_prim_func(until_enough, [ONES, Masked.of(at)])

@@ -15,9 +15,11 @@ from eqsat_layout.tir.structural import nodes_of
 def selects_and_branches(value: Any, size: int = 64) -> tuple[int, int]:
     """How many of each are left of ``value(x, i)``, for 60 values of i; x has ``size`` elements."""
     x = tirx.decl_buffer((size,), "float32", name="x")
-    y = tirx.decl_buffer((60,), "float32", name="y")
+    y = tirx.decl_buffer((64,), "float32", name="y")
     i = tirx.Var("i", "int32")
-    loop = tirx.For(i, 0, 60, tirx.ForKind.SERIAL, tirx.BufferStore(y, value(x, i), [i]))
+    stored = value(x, i)
+    at = i if str(stored.ty.dtype) == "float32" else tirx.Ramp(i, 1, 4)
+    loop = tirx.For(i, 0, 60, tirx.ForKind.SERIAL, tirx.BufferStore(y, stored, [at]))
     mod = branch_on_unsafe_selects()(tvm.IRModule({"main": tirx.PrimFunc([x, y], loop)}))
     calls = [call for call in nodes_of(mod["main"].body, tvm.ir.Call) if call.op.name == "prim.if_then_else"]
     return len(nodes_of(mod["main"].body, tirx.Select)), len(calls)
@@ -30,6 +32,7 @@ def selects_and_branches(value: Any, size: int = 64) -> tuple[int, int]:
         (lambda x, i: tirx.Select(i > 3, x[i - 4], x[i]), (0, 1)),
         (lambda x, i: tirx.Select(i < 3, x[i + 4], x[i]), (1, 0)),
         (lambda x, i: tirx.Select(i < 3, x[i + 5], x[i]), (0, 1)),
+        (lambda x, i: tirx.Select(tirx.Broadcast(i > 3, 4), x[tirx.Ramp(i - 4, 1, 4)], x[tirx.Ramp(i, 1, 4)]), (0, 1)),
         (lambda x, i: tirx.Select(i < 3, x[tirx.Cast("int32", x[i])], x[i]), (0, 1)),
         (lambda x, i: tirx.Select(x[i] > 0, tirx.exp(x[i]), tirx.const(0, "float32")), (1, 0)),
         (lambda x, i: tirx.Select(x[i] > 0, tirx.call_extern("float32", "f", x[i]), x[i]), (0, 1)),
