@@ -96,7 +96,8 @@ def make_vocabulary(
     signatures = {**known.signatures, **_frozen(known, frozenset(wanted), rng)}
     shapes = {shape, wide, *(_made_shape(part) for part in parts)}
     shapes |= {tuple(int(e) for e in t.shape) for s in signatures.values() if s.is_tuple for t in s.results if t}
-    formats = {s: tuple(_formats(s, rng)) for s in sorted(shapes)}
+    pads = [part for part in parts if isinstance(part, Border) and part.fill is not None]
+    formats = {s: tuple(_formats(s, [pad for pad in pads if pad.shape == s], rng)) for s in sorted(shapes)}
     return Vocabulary(
         shape, wide, signatures, parts, formats, missing, known.interpreters, known.varied(), _named(drawn, known)
     )
@@ -151,7 +152,16 @@ def _parts(shape: Shape, wide: Shape, rng: random.Random) -> list[Part]:
     for lows in ([0] * len(added), added):  # two windows of the same shapes
         widths = tuple((lo, n - lo) for lo, n in zip(lows, added, strict=True))
         parts += [Border(shape, widths, fill) for fill in (-1.0, 0.0, 1.0, None, rng.choice(FILLS))]
-    return parts
+    return [*parts, *_halfway(shape, wide, rng)]
+
+
+def _halfway(shape: Shape, wide: Shape, rng: random.Random) -> list[Border]:
+    """Borders to a shape between two, and from there: pads and crops of one tensor are of several sizes."""
+    between = tuple(rng.randint(small, big) for small, big in zip(shape, wide, strict=True))
+    if between in (shape, wide):
+        return []
+    pairs = [[(0, b - a) for a, b in zip(*ends, strict=True)] for ends in ((shape, between), (between, wide))]
+    return [Border(s, tuple(w), fill) for s, w in zip((shape, between), pairs, strict=True) for fill in (0.0, None)]
 
 
 def _view(shape: Shape, rng: random.Random) -> IndexMap:
@@ -190,17 +200,20 @@ def _made_shape(part: Part) -> Shape:
 # ---- formats --------------------------------------------------------------------------------------------------------
 
 
-def _formats(shape: Shape, rng: random.Random) -> list[Format]:
-    """Row-major, orders of axes, and blocks and borders with the fills 0, 1 and undef."""
+def _formats(shape: Shape, pads: Sequence[Border], rng: random.Random) -> list[Format]:
+    """Row-major, orders of axes, and blocks and borders with the fills 0, 1 and undef; one of the borders holds those
+    of all ``pads`` of such a tensor, so that what several of them make lies in one buffer."""
     found = [Format.row_major(shape)]
     if not shape or not math.prod(shape):
         return found
     found += [Format.make(_view(shape, rng)) for _ in range(2)]
     axis = rng.randrange(len(shape))
-    pads = [(0, 0)] * len(shape)
-    pads[axis] = (0, 1)
+    one_side = [(0, 0)] * len(shape)
+    one_side[axis] = (0, 1)
     around = [(1, 1) if a == axis else (0, 0) for a in range(len(shape))]
-    for padding in (pads, around):
+    for pad in pads:
+        around = [(max(lo, a), max(hi, b)) for (lo, hi), (a, b) in zip(around, pad.widths, strict=True)]
+    for padding in (one_side, around):
         padded = [e + lo + hi for e, (lo, hi) in zip(shape, padding, strict=True)]
         index_map = rng.choice((IndexMap.identity(padded), _view(tuple(padded), rng)))
         fill = rng.choice((0.0, 1.0))

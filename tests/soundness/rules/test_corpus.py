@@ -77,11 +77,18 @@ def test_a_wrong_rule_that_is_refused_is_caught() -> None:
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize(
-    "name", ["slice of the same shape", "repeat without an axis is flat", "nine from the end to the ninth"]
+    "name",
+    [
+        "slice of the same shape",
+        "repeat without an axis is flat",
+        "nine from the end to the ninth",
+        "pads of one format",
+        "pads are of one size",
+    ],
 )
 def test_what_few_draws_show_is_caught_with_every_seed(name: str, seed: int) -> None:
-    """Slices that reverse all of an axis, views to the one shape of which the rule makes something else, and axes that
-    are longer than the places that the rule names."""
+    """Slices that reverse all of an axis, views to the one shape of which the rule makes something else, axes that are
+    longer than the places that the rule names, and two pads of one tensor, in one buffer or of two sizes."""
     (case,) = [case for case in cases("bad_rules") if case.name == name]
     assert judge_case(case, ALONE, seed).caught
 
