@@ -3,9 +3,10 @@
 ``python -m bench.soundness.tvm_suite.collecting FILE FOLDER [text]``.
 
 In: a test file in a checkout. Out: every Relax module that its tests write down, build or give to a pass, as JSON in
-``FOLDER``, named after its structure; and a line in ``FOLDER/names.jsonl`` for each time that one is met. Tests run
-under pytest with hooks; nothing is built. What they don't reach, for want of a framework, is parsed from the text;
-``text``: all is, and no test runs.
+``FOLDER``, named after its structure; and a line in ``FOLDER/names.jsonl`` for each time that one is met, and for what
+is left out: modules that can't be parsed or written down, tests that are skipped. Tests run under pytest with hooks;
+nothing is built. What they don't reach, for want of a framework, is parsed from the text; ``text``: all is, and no
+test runs.
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
-from bench.soundness.tvm_suite.written import written_modules
+from bench.soundness.tvm_suite.written import Unparsed, written_modules
+from eqsat_layout.notes import last_of
 
 TESTS: Final = Path("tests") / "python"
 NAMES: Final = "names.jsonl"
 _LARGEST: Final = 32 << 20
-"""Bytes of JSON; what is larger has weights that nobody compares."""
+"""Bytes of JSON; what is larger has weights that take minutes to run."""
 
 
 class NothingIsBuiltHereError(Exception):
@@ -50,18 +52,43 @@ class Collector:
         try:
             text = tvm.ir.save_json(mod)
         except Exception as error:  # on purpose: what can't be written down is no test of ours
-            self._note({"name": name, "test": test, "error": str(error).strip()[:200]})
+            self.leave_out(name, test, f"it can't be written down: {last_of(error)}"[:200])
+            return
+        if len(text) > _LARGEST:
+            self.leave_out(name, test, f"its JSON has more than {_LARGEST >> 20} MiB")
             return
         digest = f"{tvm_ffi.structural_hash(mod, map_free_vars=True) & (1 << 64) - 1:016x}"
-        if digest not in self._written and len(text) <= _LARGEST:
+        if digest not in self._written:
             (self._folder / f"{digest}.json").write_text(text)
             self._written.add(digest)
-        if digest in self._written:
-            self._note({"name": name, "test": test, "module": digest})
+        self._note({"name": name, "test": test, "module": digest})
+
+    def leave_out(self, name: str, test: str, why: str) -> None:
+        """``name``: as above; empty if all of the test is left out, and so is ``test`` if all of the file is."""
+        self._note({"name": name, "test": test, "error": why})
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        """pytest's hook."""
+        if report.skipped:
+            self.leave_out("", report.nodeid.partition("::")[2], _reason(report))
+
+    def pytest_collectreport(self, report: Any) -> None:
+        """pytest's hook."""
+        if report.skipped:
+            self.leave_out("", "", _reason(report))
+        elif report.failed:
+            self.leave_out(
+                "", "", f"its tests can't be collected: {str(report.longrepr).splitlines()[-1].lstrip('E ')}"
+            )
 
     def _note(self, entry: dict[str, str]) -> None:
         with (self._folder / NAMES).open("a") as names:
             names.write(json.dumps({"file": self._file, **entry}) + "\n")
+
+
+def _reason(report: Any) -> str:
+    """Of a skip, which pytest says by place and text."""
+    return str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr).removeprefix("Skipped: ")
 
 
 def collect(path: Path, folder: Path, *, runs: bool = True) -> None:
@@ -72,6 +99,9 @@ def collect(path: Path, folder: Path, *, runs: bool = True) -> None:
         _run(path, collector)
     for scope, name, mod in written_modules(path):
         if f"{scope}::{name}" not in collector.classes:
+            if isinstance(mod, Unparsed):
+                collector.leave_out(name, scope, f"it can't be parsed: {mod.why}")
+                continue
             os.environ["PYTEST_CURRENT_TEST"] = f"::{scope} "
             collector.keep(mod, name)
 
@@ -80,7 +110,7 @@ def _run(path: Path, collector: Collector) -> None:
     _hook(collector)
     import pytest
 
-    pytest.main(["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=no", str(path)])
+    pytest.main(["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=line", str(path)], plugins=[collector])
     os.environ.pop("PYTEST_CURRENT_TEST", None)
 
 

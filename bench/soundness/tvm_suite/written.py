@@ -1,7 +1,7 @@
 """Modules as a test file has them in its text, where running it takes what is not installed.
 
-In: a test file. Out: the function that each class under ``@ir_module`` stands in, its name, and the module, for those
-that can be parsed with what the file imports and what stands above them.
+In: a test file. Out: the function that each class under ``@ir_module`` stands in, its name, and the module, if it can
+be parsed with what the file imports and what stands above it.
 """
 
 from __future__ import annotations
@@ -9,10 +9,19 @@ from __future__ import annotations
 import ast
 import textwrap
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import tvm
+
+
+@dataclass(frozen=True)
+class Unparsed:
+    """In place of a module."""
+
+    why: str
+
 
 _SIMPLE = (ast.Import, ast.ImportFrom, ast.Assign, ast.AnnAssign)
 
@@ -27,9 +36,7 @@ def written_modules(path: Path) -> Iterator[tuple[str, str, Any]]:
 def _below(node: Any, scope: list[str], names: dict[str, Any], text: str, file: str) -> Iterator[tuple[str, str, Any]]:
     for child in node.body:
         if isinstance(child, ast.ClassDef) and _is_module(child):
-            mod = _parsed(child, names, text)
-            if mod is not None:
-                yield ".".join(scope), child.name, mod
+            yield ".".join(scope), child.name, _parsed(child, names, text)
         elif isinstance(child, ast.ClassDef | ast.FunctionDef):
             inner = _names_after(child.body, names, file)
             yield from _below(child, [*scope, child.name], inner, text, file)
@@ -58,5 +65,5 @@ def _parsed(node: ast.ClassDef, names: dict[str, Any], text: str) -> Any:
     source = textwrap.dedent("\n".join(text.splitlines()[first - 1 : node.end_lineno]))
     try:
         return tvm.script.from_source(source, dict(names))
-    except Exception:  # on purpose: as above
-        return None
+    except Exception as error:  # on purpose: as above
+        return Unparsed(str(error).partition("\n")[0].removeprefix("error: ") or type(error).__name__)
