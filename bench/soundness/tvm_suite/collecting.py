@@ -2,11 +2,11 @@
 
 ``python -m bench.soundness.tvm_suite.collecting FILE FOLDER [text]``.
 
-In: a test file in a checkout. Out: every Relax module that its tests write down, build or give to a pass, as JSON in
-``FOLDER``, named after its structure; and a line in ``FOLDER/names.jsonl`` for each time that one is met, and for what
-is left out: modules that can't be parsed or written down, tests that are skipped. Tests run under pytest with hooks;
-nothing is built. What they don't reach, for want of a framework, is parsed from the text; ``text``: all is, and no
-test runs.
+In: a test file in a checkout. Out: every Relax module, and function outside of one, that its tests write down, build or
+give to a pass, as JSON in ``FOLDER``, named after its structure; and a line in ``FOLDER/names.jsonl`` for each time that
+one is met, and for what is left out: modules that can't be parsed or written down, tests that are skipped. Tests run
+under pytest with hooks; nothing is built. What they don't reach, for want of a framework, is parsed from the text;
+``text``: all is, and no test runs.
 """
 
 from __future__ import annotations
@@ -117,10 +117,11 @@ def _run(path: Path, collector: Collector) -> None:
 def _hook(collector: Collector) -> None:
     """Lets the collector see what is parsed, what builders give, and what passes and builds are given."""
     from tvm.ir import transform
+    from tvm.script import relax as R
     from tvm.script.parser import ir as parser
 
-    entry = sys.modules[parser.ir_module.__module__]
-    _around(entry, "parse", partial(_parsed, collector))
+    for decorator in (parser.ir_module, R.function):
+        _around(sys.modules[decorator.__module__], "parse", partial(_parsed, collector))
     for method in ("get", "finalize"):
         _around(relax.BlockBuilder, method, lambda real, *a, **k: _kept(collector, real(*a, **k), "builder"))
     _around(transform.Pass, "__call__", partial(_passed, collector))
@@ -139,11 +140,13 @@ def _kept(collector: Collector, mod: Any, name: str) -> Any:
 
 
 def _parsed(collector: Collector, real: Callable[..., Any], program: Any, *args: Any, **kwargs: Any) -> Any:
-    mod = real(program, *args, **kwargs)
+    parsed = real(program, *args, **kwargs)
     qualified = str(getattr(program, "__qualname__", "")).split(".")
     scope = ".".join(part for part in qualified[:-1] if part != "<locals>")
     collector.classes.add(f"{scope}::{qualified[-1]}")
-    return _kept(collector, mod, qualified[-1] or "text")
+    mod = tvm.IRModule.from_expr(parsed) if isinstance(parsed, relax.Function) else parsed
+    collector.keep(mod, qualified[-1] or "text")
+    return parsed
 
 
 def _passed(collector: Collector, real: Callable[..., Any], own: Any, mod: Any, *args: Any) -> Any:
