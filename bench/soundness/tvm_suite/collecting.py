@@ -3,8 +3,8 @@
 ``python -m bench.soundness.tvm_suite.collecting FILE FOLDER [text]``.
 
 In: a test file in a checkout. Out: every Relax module, and function outside of one, that its tests write down, build or
-give to a pass, as JSON in ``FOLDER``, named after its structure; and a line in ``FOLDER/names.jsonl`` for each time that
-one is met, and for what is left out: modules that can't be parsed or written down, tests that are skipped. Tests run
+give to a pass, as JSON in ``FOLDER``, named after its structure; and a line in ``FOLDER/names.jsonl`` for each time it
+is met, and for what is left out: modules that can't be parsed or written down, tests that are skipped. Tests run
 under pytest with hooks; nothing is built. What they don't reach, for want of a framework, is parsed from the text;
 ``text``: all is, and no test runs.
 """
