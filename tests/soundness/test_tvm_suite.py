@@ -67,7 +67,7 @@ def test_skipped():
     pass
 """
 ).replace("import os", "import os, pytest")
-LACKS = "import no_such_package  # of relax\n"
+LACKS = "import no_such_package" + (BEGIN + FUNCTION).replace("import ir as I", "import no_such_name, ir as I")
 
 
 def test_what_is_left_out_of_the_harvest_is_said(tmp_path: Path) -> None:
@@ -85,7 +85,8 @@ def test_what_is_left_out_of_the_harvest_is_said(tmp_path: Path) -> None:
         "test_leaves.py::test_begin Ill": "it can't be parsed: module 'tvm.relax.script' has no attribute 'no_such'",
         "test_leaves.py::test_skipped": "needs a card",
     }
-    assert files_without_modules(tmp_path / "found") == ["test_lacks.py", "test_leaves.py"]
+    assert files_without_modules(tmp_path / "found") == ["test_leaves.py"]
+    assert [module.name for module in modules(tmp_path / "found")] == ["test_lacks.py::test_begin alone"]
 
 
 def test_each_module_of_the_record_is_counted_with_its_reason() -> None:
