@@ -28,6 +28,12 @@ FUNCTION = """
     def alone(x: R.Tensor((2,), "float32")) -> R.Tensor((2,), "float32"):
         return R.sin(x)
 """
+CALL = """
+    from tvm import relax
+    from tvm.ir import VDevice
+    assert isinstance(VDevice, type)  # where this version has it elsewhere
+    relax.BlockBuilder().normalize(relax.op.cos(relax.Var("x", relax.TensorType([2], "float32"))))
+"""
 LEAVES = BEGIN + MODULE.format("Left", "abs") + "    tvm.get_global_func('vm.builtin.register_py_func')('f', print)\n"
 DIES = BEGIN + MODULE.format("Met", "exp") + "    os.abort()\n\ndef test_end():\n" + MODULE.format("Unmet", "log")
 
@@ -36,14 +42,14 @@ DIES = BEGIN + MODULE.format("Met", "exp") + "    os.abort()\n\ndef test_end():\
     ("text", "said", "names"),
     [
         (LEAVES, [], ["test_x.py::test_begin Left"]),
-        (BEGIN + FUNCTION, [], ["test_x.py::test_begin alone"]),
+        (BEGIN + FUNCTION + CALL, [], ["test_x.py::test_begin alone", "test_x.py::test_begin call"]),
         (
             DIES,
             [("test_x.py", "the process ended with SIGABRT, in test_begin or later")],
             ["test_x.py::test_begin Met", "test_x.py::test_end Unmet"],
         ),
     ],
-    ids=["at its end", "a function", "midway"],
+    ids=["at its end", "a function and a call", "midway"],
 )
 def test_a_test_file_that_ends_its_process_is_harvested(
     tmp_path: Path, text: str, said: list[tuple[str, str]], names: list[str]

@@ -2,11 +2,11 @@
 
 ``python -m bench.soundness.tvm_suite.collecting FILE FOLDER [text]``.
 
-In: a test file in a checkout. Out: every Relax module, and function outside of one, that its tests write down, build or
-give to a pass, as JSON in ``FOLDER``, named after its structure; and a line in ``FOLDER/names.jsonl`` for each time it
-is met, and for what is left out: modules that can't be parsed or written down, tests that are skipped. Tests run
-under pytest with hooks; nothing is built. What they don't reach, for want of a framework, is parsed from the text;
-``text``: all is, and no test runs.
+In: a test file in a checkout. Out: every Relax module that its tests write down, build or give to a pass, and every
+function and call that they have outside of one, as JSON in ``FOLDER``, named after its structure; and a line in
+``FOLDER/names.jsonl`` for each time it is met, and for what is left out: modules that can't be parsed or written down,
+tests that are skipped. Tests run under pytest with hooks; nothing is built. What they don't reach, for want of a
+framework, is parsed from the text; ``text``: all is, and no test runs.
 """
 
 from __future__ import annotations
@@ -108,10 +108,19 @@ def collect(path: Path, folder: Path, *, runs: bool = True) -> None:
 
 def _run(path: Path, collector: Collector) -> None:
     _hook(collector)
+    tvm.ir.__getattr__ = _class_elsewhere
     import pytest
 
     pytest.main(["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=line", str(path)], plugins=[collector])
     os.environ.pop("PYTEST_CURRENT_TEST", None)
+
+
+def _class_elsewhere(name: str) -> Any:
+    """One that ``tvm.ir`` has in another version than the one that is installed."""
+    for path, module in list(sys.modules.items()):
+        if path.startswith("tvm.") and isinstance(found := vars(module).get(name), type):
+            return found
+    raise AttributeError(name)
 
 
 def _hook(collector: Collector) -> None:
@@ -124,6 +133,7 @@ def _hook(collector: Collector) -> None:
         _around(sys.modules[decorator.__module__], "parse", partial(_parsed, collector))
     for method in ("get", "finalize"):
         _around(relax.BlockBuilder, method, lambda real, *a, **k: _kept(collector, real(*a, **k), "builder"))
+    _around(relax.BlockBuilder, "normalize", partial(_typed, collector))
     _around(transform.Pass, "__call__", partial(_passed, collector))
     for owner, name in ((tvm, "compile"), (relax, "build"), (tvm.tirx, "build"), (relax.vm_build, "build")):
         _around(owner, name, partial(_built, collector))
@@ -147,6 +157,17 @@ def _parsed(collector: Collector, real: Callable[..., Any], program: Any, *args:
     mod = tvm.IRModule.from_expr(parsed) if isinstance(parsed, relax.Function) else parsed
     collector.keep(mod, qualified[-1] or "text")
     return parsed
+
+
+def _typed(collector: Collector, real: Callable[..., Any], own: Any, expr: Any) -> Any:
+    """A call alone, as tests of the types of ops make it, is a program of its free variables."""
+    typed = real(own, expr)
+    if isinstance(typed, tvm.ir.Call) and isinstance(typed.op, tvm.ir.Op):
+        result = relax.Var("result", typed.ty)
+        body = real(own, relax.SeqExpr([relax.BindingBlock([relax.VarBinding(result, typed)])], result))
+        function = relax.Function(relax.analysis.free_vars(typed), body, is_pure=False)
+        collector.keep(tvm.IRModule({"main": function.with_attr("global_symbol", "main")}), "call")
+    return typed
 
 
 def _passed(collector: Collector, real: Callable[..., Any], own: Any, mod: Any, *args: Any) -> Any:

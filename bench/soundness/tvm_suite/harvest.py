@@ -23,7 +23,7 @@ from bench.soundness.tvm_suite.collecting import NAMES, TESTS
 _CPU_SECONDS: Final = 240
 _WALL_SECONDS: Final = 900
 _MEMORY: Final = 12 << 30
-_MADE: Final = (" builder", " built", " text")
+_MADE: Final = (" builder", " built", " call", " text")
 _DONE: Final = "files.jsonl"
 
 
