@@ -78,7 +78,7 @@ def main() -> int:
     if options.rewrites:
         write_rewrites(found, options.out / "rewrites", Workers(1, options.patience))
     is_part = options.only != [""] or options.every > 1 or options.written or options.way != list(WAYS)
-    return _said(console, options.out, {m.path.stem for m in found}, is_part)
+    return _said(console, options.out, found, is_part)
 
 
 class _Suite:
@@ -145,7 +145,8 @@ def _say(console: Console, outcome: Outcome) -> None:
     console.print(text, markup=False)
 
 
-def _said(console: Console, out: Path, digests: set[str], is_part: bool) -> int:
+def _said(console: Console, out: Path, found: Sequence[Module], is_part: bool) -> int:
+    digests = {module.path.stem for module in found}
     outcomes = [o for o in read_outcomes(out / "record.jsonl") if o.digest in digests]
     known = read_known(KNOWN)
     _say_what_is_missing(console, out / "modules")
@@ -155,7 +156,8 @@ def _said(console: Console, out: Path, digests: set[str], is_part: bool) -> int:
     for text in old:
         console.print(f"listed, but does not happen: {text}", markup=False)
     console.print(unrun(outcomes))
-    console.print(f"{len(digests)} modules")
+    times = sum(len(module.names) for module in found)
+    console.print(f"{len(digests)} modules, none equal to another in structure: tests have them {times} times")
     console.print(table_of(outcomes, known, WAYS, len(digests)))
     return 1 if new or old else 0
 
