@@ -7,6 +7,7 @@ out, and why.
 from __future__ import annotations
 
 import json
+import re
 import resource
 import signal
 import subprocess
@@ -63,7 +64,7 @@ def harvest(checkout: Path, folder: Path, say: Callable[[str], None]) -> None:
 def test_files(checkout: Path) -> list[Path]:
     """Those that speak of Relax."""
     found = sorted((checkout / TESTS).rglob("test_*.py"))
-    return [path for path in found if "relax" in path.read_text()]
+    return [path for path in found if re.search(r"\brelax\b", path.read_text())]
 
 
 def modules(folder: Path) -> list[Module]:
