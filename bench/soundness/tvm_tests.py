@@ -15,6 +15,7 @@ import argparse
 import os
 import sys
 import tempfile
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -165,8 +166,12 @@ def _said(console: Console, out: Path, found: Sequence[Module], is_part: bool) -
 def _say_what_is_missing(console: Console, folder: Path) -> None:
     for file, why in lost_files(folder):
         console.print(f"lost: {file}: {why}", markup=False)
+    kinds = defaultdict[str, list[tuple[str, list[str]]]](list)
     for why, what in left_out(folder):
-        console.print(f"left out: {len(what)}, the first {what[0]}: {why}", markup=False)
+        kinds[why.partition(":")[0]].append((why, what))
+    for those in kinds.values():
+        count, (why, what) = sum(len(what) for _, what in those), those[0]
+        console.print(f"left out: {count}, the first {what[0]}: {why}", markup=False)
     if empty := files_without_modules(folder):
         console.print(f"no module in {len(empty)} files that speak of Relax: {', '.join(empty)}", markup=False)
 
