@@ -1,9 +1,10 @@
-"""TVM's own tests as a suite: ``python -m bench.soundness.tvm_tests CHECKOUT [--out DIR] [--only TEXT...]``.
+"""TVM's own tests as a suite: ``python -m bench.soundness.tvm_tests CHECKOUT [--out DIR] [--jobs N] [--only TEXT...]``.
 
 ``CHECKOUT`` is a work tree of apache/tvm of about the version that is installed. Every Relax module of its tests is
 harvested, and goes through ``optimize``, also under other costs and under three desired layouts, and ``compile`` with
 and without ``approx``, against stock TVM on whole numbers. ``DIR`` then holds the modules, ``record.jsonl`` with every
-outcome, and ``rewrites``, where ours stand beside what the tests expect. What is there already is not done again.
+outcome, and ``rewrites``, where ours stand beside what the tests expect. What is there already is not done again. Last
+it says what was left out, and why.
 The exit code is 1 if something differs, crashes or hangs that ``tvm_suite/known.json`` does not list as TVM's own
 fault, or if something is listed there that does not happen.
 """
@@ -14,14 +15,25 @@ import argparse
 import os
 import sys
 import tempfile
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Lock
 
 os.environ.setdefault("TVM_NUM_THREADS", "1")
 os.environ.setdefault("EQSAT_LAYOUT_CACHE", os.path.join(tempfile.gettempdir(), "eqsat_layout_tvm_tests"))
 
 from rich.console import Console
 
-from bench.soundness.tvm_suite.harvest import Module, harvest, lost_files, modules
+from bench.soundness.tvm_suite.harvest import (
+    Module,
+    files_without_modules,
+    harvest,
+    left_out,
+    lost_files,
+    modules,
+)
 from bench.soundness.tvm_suite.record import (
     WRONG,
     Outcome,
@@ -29,6 +41,7 @@ from bench.soundness.tvm_suite.record import (
     read_known,
     read_outcomes,
     table_of,
+    unrun,
     write_outcome,
     wrong,
 )
@@ -48,6 +61,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path(tempfile.gettempdir()) / "eqsat_layout_tvm_tests")
     parser.add_argument("--only", nargs="+", default=[""], help="modules with one of these in a name or in the digest")
     parser.add_argument("--every", type=int, default=1, help="only each so many-th module")
+    parser.add_argument("--jobs", type=int, default=1, help="modules that are tried at a time (1)")
     parser.add_argument("--way", nargs="+", choices=list(WAYS), default=list(WAYS))
     parser.add_argument("--written", action="store_true", help="only modules that tests write down")
     parser.add_argument("--again", action="store_true", help="also what the record has")
@@ -59,25 +73,51 @@ def main() -> int:
     if not options.no_harvest:
         harvest(options.checkout, options.out / "modules", lambda text: console.print(text, highlight=False))
     found = [m for m in modules(options.out / "modules") if _is_asked(m, options)][:: options.every]
-    record = options.out / "record.jsonl"
-    done = {} if options.again else {(o.digest, o.way): o for o in read_outcomes(record)}
+    suite = _Suite(options, console)
     for patience in sorted({min(_BRIEF, options.patience), options.patience}):
-        processes = Workers(1, patience)
-        for module in found:
-            for way in dict.fromkeys(["stock", *options.way]):
-                if (module.path.stem, way) not in done:
-                    stock = done.get((module.path.stem, "stock"))
-                    outcome, is_late = _outcome(processes, module, way, stock is None or STOCK_DIED not in stock.text)
-                    if is_late and patience < options.patience:
-                        break
-                    done[module.path.stem, way] = outcome
-                    write_outcome(record, outcome)
-                    if outcome.kind in WRONG:
-                        _say(console, outcome)
+        suite.run(found, patience)
     if options.rewrites:
-        write_rewrites(found, options.out / "rewrites", processes)
+        write_rewrites(found, options.out / "rewrites", Workers(1, options.patience))
     is_part = options.only != [""] or options.every > 1 or options.written or options.way != list(WAYS)
-    return _said(console, options.out, {m.path.stem for m in found}, is_part)
+    return _said(console, options.out, found, is_part)
+
+
+class _Suite:
+    """What was done, kept in the record."""
+
+    def __init__(self, options: argparse.Namespace, console: Console):
+        self._options, self._console = options, console
+        self._record = options.out / "record.jsonl"
+        self._done = {} if options.again else {(o.digest, o.way): o for o in read_outcomes(self._record)}
+        self._writing = Lock()
+
+    def run(self, modules: Sequence[Module], patience: float) -> None:
+        """All of them, for so many seconds each."""
+        waiting = iter(modules)
+        with ThreadPoolExecutor(self._options.jobs) as threads:
+            for job in [threads.submit(self._serve, waiting, patience, i) for i in range(self._options.jobs)]:
+                job.result()
+
+    def _serve(self, waiting: Iterator[Module], patience: float, number: int) -> None:
+        processes = Workers(1, patience)  # of its own: a process keeps what stock TVM said of its module
+        for module in waiting:
+            self._try(module, processes, is_last=patience == self._options.patience, number=number)
+
+    def _try(self, module: Module, processes: Workers, *, is_last: bool, number: int) -> None:
+        digest = module.path.stem
+        for way in dict.fromkeys(["stock", *self._options.way]):
+            if (digest, way) in self._done:
+                continue
+            stock = self._done.get((digest, "stock"))
+            has_stock = stock is None or STOCK_DIED not in stock.text
+            outcome, is_late = _outcome(processes, module, (way, has_stock, number))
+            if is_late and not is_last:
+                return
+            with self._writing:
+                self._done[digest, way] = outcome
+                write_outcome(self._record, outcome)
+                if outcome.kind in WRONG:
+                    _say(self._console, outcome)
 
 
 def _is_asked(module: Module, options: argparse.Namespace) -> bool:
@@ -86,11 +126,12 @@ def _is_asked(module: Module, options: argparse.Namespace) -> bool:
     return any(text in name for text in options.only for name in (module.path.stem, *module.names))
 
 
-def _outcome(processes: Workers, module: Module, way: str, has_stock: bool) -> tuple[Outcome, bool]:
-    """What became of it, and whether it took too long."""
+def _outcome(processes: Workers, module: Module, job: tuple[str, bool, int]) -> tuple[Outcome, bool]:
+    """What became of it, and whether it took too long; ``job``: what :func:`tried` takes beside the module."""
+    way = job[0]
     is_late = False
     try:
-        kind, text = processes.apart(tried, (str(module.path), way, has_stock))
+        kind, text = processes.apart(tried, (str(module.path), *job))
     except WorkerError as error:
         is_late = isinstance(error.__cause__, TimeoutError)
         kind = "hang" if is_late else "crash"
@@ -105,19 +146,34 @@ def _say(console: Console, outcome: Outcome) -> None:
     console.print(text, markup=False)
 
 
-def _said(console: Console, out: Path, digests: set[str], is_part: bool) -> int:
+def _said(console: Console, out: Path, found: Sequence[Module], is_part: bool) -> int:
+    digests = {module.path.stem for module in found}
     outcomes = [o for o in read_outcomes(out / "record.jsonl") if o.digest in digests]
     known = read_known(KNOWN)
-    for file, why in lost_files(out / "modules"):
-        console.print(f"lost: {file}: {why}", markup=False)
+    _say_what_is_missing(console, out / "modules")
     new, old = list(wrong(outcomes, known)), list(outdated(outcomes, known, is_part=is_part))
     for outcome in new:
         _say(console, outcome)
     for text in old:
         console.print(f"listed, but does not happen: {text}", markup=False)
-    console.print(f"{len(digests)} modules")
-    console.print(table_of(outcomes, known, WAYS))
+    console.print(unrun(outcomes))
+    times = sum(len(module.names) for module in found)
+    console.print(f"{len(digests)} modules, none equal to another in structure: tests have them {times} times")
+    console.print(table_of(outcomes, known, WAYS, len(digests)))
     return 1 if new or old else 0
+
+
+def _say_what_is_missing(console: Console, folder: Path) -> None:
+    for file, why in lost_files(folder):
+        console.print(f"lost: {file}: {why}", markup=False)
+    kinds = defaultdict[str, list[tuple[str, list[str]]]](list)
+    for why, what in left_out(folder):
+        kinds[why.partition(":")[0]].append((why, what))
+    for those in kinds.values():
+        count, (why, what) = sum(len(what) for _, what in those), those[0]
+        console.print(f"left out: {count}, the first {what[0]}: {why}", markup=False)
+    if empty := files_without_modules(folder):
+        console.print(f"no module in {len(empty)} files that speak of Relax: {', '.join(empty)}", markup=False)
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ from eqsat_layout.tir.flow import Flow, complete
 from eqsat_layout.tir.layout_rewrite import LayoutRewrite
 from eqsat_layout.tir.rewrite import relayout
 from eqsat_layout.tir.rewrite_form import write_primfunc
+from eqsat_layout.tir.symbol_names import symbol_name
 
 
 def emit_module(
@@ -184,7 +185,7 @@ class _PrimFuncs:
             relax_type(known_type(t), f, request.symbols)
             for t, f in zip(request.signature.results, request.flow.results, strict=True)
         ]
-        operands = relax.Tuple([*stand_ins(request), *(request.symbols[str(var.name)] for var in loose)])
+        operands = relax.Tuple([*stand_ins(request), *(request.symbols[symbol_name(var)] for var in loose)])
         return self._builder.normalize(relax.call_tir(global_var, operands, types if types[1:] else types[0]))
 
 
@@ -317,5 +318,5 @@ class _Rewriter:
             return calls[0]  # TVM can't legalise a layout_transform of bool
         func, loose = with_loose_symbols(write_primfunc(rewrite, ty.dtype), 1)
         global_var = self._funcs.added(func, "layout_rewrite")
-        operands = relax.Tuple([source, *(self._symbols[str(var.name)] for var in loose)])
+        operands = relax.Tuple([source, *(self._symbols[symbol_name(var)] for var in loose)])
         return self._builder.normalize(relax.call_tir(global_var, operands, result))

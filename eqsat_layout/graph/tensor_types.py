@@ -17,6 +17,7 @@ from eqsat_layout.graph.vdevices import scope_of, without_device
 from eqsat_layout.maps import GLOBAL, Memory
 from eqsat_layout.tir.extents import extent_of
 from eqsat_layout.tir.structural import nodes_of
+from eqsat_layout.tir.symbol_names import symbol_name
 
 
 def has_several_devices(mod: Any) -> bool:
@@ -91,7 +92,7 @@ class TensorTypes:
         """Text of a symbolic extent; None where its name already means another variable, or it is no arithmetic."""
         variables = variables_in(expr)
         for var in variables:
-            if not self.symbols.setdefault(str(var.name), var).same_as(var):
+            if not self.symbols.setdefault(symbol_name(var), var).same_as(var):
                 return None
         try:
             extent = extent_of(expr)
@@ -99,7 +100,7 @@ class TensorTypes:
             self.refused[f"a tensor of such a size stay as they are: {error}"] = None
             return None
         if isinstance(extent, str):
-            self._variables[extent] = tuple(str(var.name) for var in variables)
+            self._variables[extent] = tuple(map(symbol_name, variables))
         return extent
 
 

@@ -115,9 +115,15 @@ def _summed_together(func: Any) -> list[list[tuple[int, int]]]:
             elif len(read) == 1 and len(axes) == 1:
                 copied = [axis for region in block.writes for axis in _along(region, one.var)]
                 sizes = [axis[0].ty.shape[axis[1]] for axis in (*axes, *copied)]
-                if all(sym.Analyzer().can_prove_equal(sizes[0], size) for size in sizes):
+                if all(_is_as_long(sizes[0], size) for size in sizes):
                     places |= dict.fromkeys(copied, read[0])
     return found
+
+
+def _is_as_long(read: Any, made: Any) -> bool:
+    """Or has to be: TVM makes a copy of the weights of a transposed convolution as long as the data are."""
+    has_to_be = isinstance(made, ir.Var) and isinstance(read, ir.Var | tirx.IntImm)
+    return has_to_be or bool(sym.Analyzer().can_prove_equal(read, made))
 
 
 def _along(region: Any, var: Any) -> list[tuple[Any, int]]:

@@ -15,6 +15,7 @@ from eqsat_layout.egraph.python_rules import PythonRule
 from eqsat_layout.egraph.rules import text_of
 from eqsat_layout.errors import EqsatError, RuleError, did_you_mean
 from eqsat_layout.graph.graph import Program
+from eqsat_layout.tir.symbol_names import symbol_name
 
 TIME: Final = "time"
 TRAFFIC: Final = "traffic"
@@ -79,10 +80,10 @@ def check_assumed(given: Any, program: Program) -> dict[str, int]:
         raise EqsatError(f"assume must be a dictionary from names of symbols to sizes, got {given!r}")
     known = sorted({name for graph in program.graphs for name in graph.symbols})
     for name in given:
-        if name not in known:
+        if symbol_name(str(name)) not in known:
             near = did_you_mean(str(name), known)
             raise EqsatError(f"assume: there is no symbol {name!r}; {near}there are {', '.join(known) or 'none'}")
-    return dict(given)
+    return {symbol_name(name): size for name, size in given.items()}
 
 
 def unmet_desires(desired: Any, program: Program) -> Iterator[str]:

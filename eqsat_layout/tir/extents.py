@@ -7,7 +7,6 @@ In: an extent of a shape or of an iteration variable, possibly symbolic. Out: a 
 from __future__ import annotations
 
 import ast
-import keyword
 import math
 import operator
 from collections import Counter
@@ -20,6 +19,7 @@ from tvm import tirx
 from eqsat_layout.errors import LayoutError
 from eqsat_layout.maps import Extent, extent_product
 from eqsat_layout.tir.intrinsics import is_choice
+from eqsat_layout.tir.symbol_names import symbol_name
 
 Monomial = tuple[str, ...]
 """Factors, sorted; the empty one is the number 1."""
@@ -39,11 +39,9 @@ def extent_of(expr: Any) -> Extent:
     if kind is tirx.IntImm:
         return int(expr.value)
     if kind is tvm.ir.Var:
-        return str(expr.name)
+        return symbol_name(expr)
     extent = _normalised(expr)
-    symbols = {str(variable.name): variable for variable in tirx.analysis.undefined_vars(expr)}
-    if not all(name.isidentifier() and not keyword.iskeyword(name) for name in symbols):
-        return extent  # a text that can't be read again
+    symbols = {symbol_name(variable): variable for variable in tirx.analysis.undefined_vars(expr)}
     seen: list[Extent] = []
     while extent not in seen:
         seen.append(extent)
@@ -115,7 +113,7 @@ def _polynomial(expr: Any) -> Polynomial:
     if kind is tirx.IntImm:
         return {(): int(expr.value)} if expr.value else {}
     if kind is tvm.ir.Var:
-        return {(str(expr.name),): 1}
+        return {(symbol_name(expr),): 1}
     if kind is tirx.Cast:
         return _polynomial(expr.value)
     if kind is tirx.Add:

@@ -23,6 +23,7 @@ from eqsat_layout.tir.flow import Flow
 from eqsat_layout.tir.index_map import physical_indices
 from eqsat_layout.tir.padding import plan_block
 from eqsat_layout.tir.structural import structural_map, substitute
+from eqsat_layout.tir.symbol_names import symbol_name
 
 
 def relayout(func: Any, computation: Computation, flow: Flow) -> Any:
@@ -231,7 +232,7 @@ def _symbols(func: Any) -> dict[str, Any]:
 
     def visit(expr: Any) -> None:
         if type(expr) is tvm.ir.Var:
-            symbols[str(expr.name)] = expr
+            symbols[symbol_name(expr)] = expr
         elif hasattr(expr, "a"):
             visit(expr.a)
             visit(expr.b)

@@ -34,6 +34,7 @@ from eqsat_layout.tir.equality import fingerprint
 from eqsat_layout.tir.extents import extent_of
 from eqsat_layout.tir.intrinsics import is_pure
 from eqsat_layout.tir.structural import items_of
+from eqsat_layout.tir.symbol_names import symbol_name
 
 __all__ = ["Computation", "analyse", "same_computation"]
 
@@ -132,7 +133,7 @@ class _PrimFuncReader:
 
     def _symbol(self, var: Any) -> None:
         """Extents are told apart by name, so a name must mean one variable."""
-        if self.symbols.setdefault(str(var.name), var) != var:
+        if self.symbols.setdefault(symbol_name(var), var) != var:
             raise _NotUnderstoodError
 
     def _buffer(self, use: _BufferUse) -> Buffer:
@@ -142,7 +143,7 @@ class _PrimFuncReader:
         return Buffer(str(use.var.name), use.shape, str(info.dtype), scope, role, self.groups.get(use.var, ()))
 
     def is_symbol(self, var: Any) -> bool:
-        known = self.symbols.get(str(var.name))
+        known = self.symbols.get(symbol_name(var))
         return known is not None and bool(known == var)
 
 
@@ -259,7 +260,7 @@ class _BlockReader:
         if var in self.lets:
             return self.lets[var]
         if self.function.is_symbol(var):
-            return Value("symbol", str(var.ty.dtype), literal=str(var.name))
+            return Value("symbol", str(var.ty.dtype), literal=symbol_name(var))
         raise _NotUnderstoodError
 
 

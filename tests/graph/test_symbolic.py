@@ -282,3 +282,20 @@ def test_slices_that_begin_at_a_size() -> None:
             tvm.runtime.tensor(x)
         ).numpy()
         np.testing.assert_array_equal(out, np.maximum(x, 0)[first:])
+
+
+@pytest.mark.parametrize("name", ["?", "n*2"])
+def test_a_size_whose_name_is_no_identifier(name) -> None:
+    """ONNX files have both: ``min(2, ?)`` could not be read again, and the second is no product of ``n``."""
+    n, odd = tirx.Var("n", "int64"), tirx.Var(name, "int64")
+
+    def body(b, x, y, _z):
+        split = b.emit(relax.op.split(y, [2], 0))
+        return x, b.emit(relax.op.concat([x, y])), b.emit(split[0]), b.emit(split[1])
+
+    mod = program(body, (n * 2, 4), (odd, 4), (n, 4))
+    for made in (tvm.compile(eqsat_layout.optimize(mod), "llvm"), eqsat_layout.compile(mod, assume={name: 7})):
+        x, y = (np.arange(rows * 4, dtype="float32").reshape(rows, 4) for rows in (6, 5))
+        found = relax.VirtualMachine(made, tvm.cpu())["main"](*map(tvm.runtime.tensor, (x, y, x[:3])))
+        wanted = (x, np.concatenate([x, y]), y[:2], y[2:])
+        assert all(np.array_equal(a.numpy(), b) for a, b in zip(found, wanted, strict=True))

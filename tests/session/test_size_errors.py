@@ -94,10 +94,14 @@ def padded(x: Any, w: Any) -> Any:
         (of_two(relax.op.matmul, [N, K], [K, 4]), ""),
         (of_two(relax.op.matmul, [N, 3], [3, 4]), ""),
         (of_two(padded, [N, K, 5, 5], [2, 3, 3, 3]), "k - 3"),
+        (of_two(relax.op.nn.conv1d_transpose, [N, K, 5], [J, 2, 3]), "k - j"),
+        (of_two(relax.op.nn.conv1d_transpose, [N, K, 5], [3, 2, 3]), "k - 3"),
+        (of_two(relax.op.nn.conv1d_transpose, [N, K, 5], [K, 2, 3]), ""),
     ],
 )
 def test_what_is_summed_over_is_checked_to_be_as_long_in_all_operands(mod: tvm.IRModule, differs: str) -> None:
-    """What lies behind the shorter one was read: ``(2, 4) @ (3, 4)`` gave numbers."""
+    """What lies behind the shorter one was read: ``(2, 4) @ (3, 4)`` gave numbers, transposed convolutions ended the
+    process."""
     text = check_sizes_fit(mod).script()
     assert ("R.match_cast" in text) == bool(differs)
     assert f"R.shape([{differs}])" in text or not differs

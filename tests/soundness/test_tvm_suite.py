@@ -1,4 +1,4 @@
-"""The harvest of TVM's tests, of which some end the process that runs them."""
+"""The harvest of TVM's tests, of which some end the process that runs them; and what is said of what is left out."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.soundness.tvm_suite.harvest import harvest, lost_files, modules
+from bench.soundness.tvm_suite.harvest import files_without_modules, harvest, left_out, lost_files, modules
+from bench.soundness.tvm_suite.record import Outcome, table_of, unrun, wrong
 
 MODULE = """
     @I.ir_module
@@ -22,6 +23,17 @@ from tvm.script import ir as I, relax as R
 
 def test_begin():
 """
+FUNCTION = """
+    @R.function
+    def alone(x: R.Tensor((2,), "float32")) -> R.Tensor((2,), "float32"):
+        return R.sin(x)
+"""
+CALL = """
+    from tvm import relax
+    from tvm.ir import VDevice
+    assert isinstance(VDevice, type)  # where this version has it elsewhere
+    relax.BlockBuilder().normalize(relax.op.cos(relax.Var("x", relax.TensorType([2], "float32"))))
+"""
 LEAVES = BEGIN + MODULE.format("Left", "abs") + "    tvm.get_global_func('vm.builtin.register_py_func')('f', print)\n"
 DIES = BEGIN + MODULE.format("Met", "exp") + "    os.abort()\n\ndef test_end():\n" + MODULE.format("Unmet", "log")
 
@@ -30,13 +42,14 @@ DIES = BEGIN + MODULE.format("Met", "exp") + "    os.abort()\n\ndef test_end():\
     ("text", "said", "names"),
     [
         (LEAVES, [], ["test_x.py::test_begin Left"]),
+        (BEGIN + FUNCTION + CALL, [], ["test_x.py::test_begin alone", "test_x.py::test_begin call"]),
         (
             DIES,
             [("test_x.py", "the process ended with SIGABRT, in test_begin or later")],
             ["test_x.py::test_begin Met", "test_x.py::test_end Unmet"],
         ),
     ],
-    ids=["at its end", "midway"],
+    ids=["at its end", "a function and a call", "midway"],
 )
 def test_a_test_file_that_ends_its_process_is_harvested(
     tmp_path: Path, text: str, said: list[tuple[str, str]], names: list[str]
@@ -49,3 +62,54 @@ def test_a_test_file_that_ends_its_process_is_harvested(
     harvest(tmp_path, tmp_path / "found", lambda _: None)
     assert lost_files(tmp_path / "found") == said
     assert sorted(name for module in modules(tmp_path / "found") for name in module.names) == names
+
+
+LEAVES_OUT = (
+    BEGIN
+    + MODULE.format("Ill", "no_such")
+    + """
+@pytest.mark.skip("needs a card")
+def test_skipped():
+    pass
+"""
+).replace("import os", "import os, pytest")
+LACKS = "import no_such_package" + (BEGIN + FUNCTION).replace("import ir as I", "import no_such_name, ir as I")
+
+
+def test_what_is_left_out_of_the_harvest_is_said(tmp_path: Path) -> None:
+    """Modules that are too large or can't be parsed, tests that are skipped, and files that can't be imported were left
+    out in silence."""
+    tests = tmp_path / "tests" / "python"
+    tests.mkdir(parents=True)
+    (tests / "test_lacks.py").write_text(LACKS)
+    (tests / "test_leaves.py").write_text(LEAVES_OUT)
+    harvest(tmp_path, tmp_path / "found", lambda _: None)
+    assert lost_files(tmp_path / "found") == []
+    found = {what[0]: why for why, what in left_out(tmp_path / "found")}
+    assert found == {
+        "test_lacks.py": "its tests can't be collected: ModuleNotFoundError: No module named 'no_such_package'",
+        "test_leaves.py::test_begin Ill": "it can't be parsed: module 'tvm.relax.script' has no attribute 'no_such'",
+        "test_leaves.py::test_skipped": "needs a card",
+    }
+    assert files_without_modules(tmp_path / "found") == ["test_leaves.py"]
+    assert [module.name for module in modules(tmp_path / "found")] == ["test_lacks.py::test_begin alone"]
+
+
+def test_each_module_of_the_record_is_counted_with_its_reason() -> None:
+    """``not run`` was a number without reasons, and what stock TVM runs and ours refuses was no fault."""
+    outcomes = [
+        Outcome("a", "", "stock", "not run", "main: stock TVM can't run it: no function 'f'"),
+        Outcome("b", "", "stock", "not run", "f: stock TVM can't run it: an assertion; g: the same"),
+        Outcome("c", "", "stock", "not run", "g: nothing is known of the values of its parameter 'x': R.Any"),
+        Outcome("d", "", "stock", "equal", "g: stock TVM can't run it: Always fails"),
+        Outcome("d", "", "compile", "refused alone", ""),
+    ]
+    cells = [list(column.cells) for column in unrun(outcomes).columns[:2]]
+    assert dict(zip(*cells, strict=True)) == {
+        "stock TVM can't run it": "2",
+        "nothing is known of the values of its parameter": "1",
+        "stock TVM can't run it (of some functions)": "1",
+    }
+    assert list(wrong(outcomes, [])) == outcomes[-1:]
+    table = table_of(outcomes, [], ["stock", "compile"], 5)
+    assert list(table.columns[-1].cells) == ["1", "4"]

@@ -5,12 +5,17 @@ They begin with 7, also over nothing.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import tvm
+from programs import program
 from targets.devices import Device, each_device
+from tvm import relax
+
+import eqsat_layout
 
 _MODULE: Final = """
 @I.ir_module
@@ -69,3 +74,37 @@ def test_a_kernel_of_one_work_item_begins_over_nothing(device: Device, body: str
         x = np.random.default_rng(count).standard_normal((3, count)).astype("float32")
         (result,) = device.run(mod, (x,))
         np.testing.assert_allclose(result, 7 + np.maximum(x, 0).sum(axis=1), rtol=1e-5)
+
+
+_SINGLE: Final = {
+    "a sum": "B[vi] = B[vi] + A[vi, T.int64(1)]",
+    "a branch": """if A[vi, 1] > T.float32(0):
+                    B[vi] = B[vi] + A[vi, 1]""",
+}
+
+
+@pytest.mark.parametrize("step", _SINGLE)
+def test_a_reduction_over_no_axes_begins_each_time(step: str) -> None:
+    """``R.sum(x, axis=[])`` is such a kernel: on CPUs it was added to what lay in the memory of the result."""
+    body = f"""for i in range(3):
+            with T.sblock("b"):
+                vi = T.axis.spatial(3, i)
+                with T.init():
+                    B[vi] = T.float32(7)
+                {_SINGLE[step]}"""
+    x = np.array([[0, 2], [0, -3], [0, 5]], "float32")
+    wanted = np.where(x[:, 1] > 0, 7 + x[:, 1], 7 if step == "a branch" else 4)
+    assert_each_run_gives(tvm.script.from_source(_MODULE.format(body)), x, wanted)
+
+
+def test_a_sum_over_no_axes() -> None:
+    """As above: the second of two runs gave twice the first."""
+    x = np.arange(120, dtype="float32").reshape(2, 3, 4, 5)
+    assert_each_run_gives(program(lambda b, x: b.emit(relax.op.sum(x, axis=[])), x.shape), x, x)
+
+
+def assert_each_run_gives(mod: Any, x: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> None:
+    """Also where memory held something."""
+    machine = relax.VirtualMachine(eqsat_layout.compile(mod), tvm.cpu())
+    for _ in range(3):
+        np.testing.assert_array_equal(machine["main"](tvm.runtime.tensor(x)).numpy(), wanted)

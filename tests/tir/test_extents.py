@@ -11,6 +11,7 @@ from tvm import tirx
 from eqsat_layout.errors import LayoutError
 from eqsat_layout.maps import extent_product
 from eqsat_layout.tir.extents import expr_of, extent_of, extent_over
+from eqsat_layout.tir.symbol_names import symbol_name
 
 SYMBOLS = {name: tirx.Var(name, "int64") for name in ("m", "n")}
 N, M = SYMBOLS["n"], SYMBOLS["m"]
@@ -37,6 +38,17 @@ N, M = SYMBOLS["n"], SYMBOLS["m"]
 )
 def test_equal_extents_have_one_text(expr: object, text: object) -> None:
     assert extent_of(expr) == text
+
+
+@pytest.mark.parametrize("name", ["?", "n*2", "min(2, n)", "100", "if", "min", "a.b", "", "\N{MICRO SIGN}"])
+def test_names_that_are_no_identifiers_have_texts_that_are_read_again(name: str) -> None:
+    odd = tirx.Var(name, "int64")
+    assert extent_of(odd) not in (name, "n*2", "min(2, n)")
+    text = extent_of(tirx.min(odd, 2) + N)
+    assert isinstance(text, str)
+    again = expr_of(text, {**SYMBOLS, symbol_name(odd): odd})
+    assert extent_of(again) == text
+    assert {variable.name for variable in tirx.analysis.undefined_vars(again)} == {name, "n"}
 
 
 def test_text_agrees_with_products_of_the_map_algebra() -> None:

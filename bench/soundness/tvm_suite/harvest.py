@@ -1,16 +1,18 @@
 """All Relax modules of TVM's tests: each test file in a process of its own, with so much time and memory.
 
-In: a checkout of TVM and a folder. Out: the modules, each with the names that the tests know it by; and which files
-were lost, and why.
+In: a checkout of TVM and a folder. Out: the modules, each with the names that the tests know it by; and what was left
+out, and why.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import resource
 import signal
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +24,7 @@ from bench.soundness.tvm_suite.collecting import NAMES, TESTS
 _CPU_SECONDS: Final = 240
 _WALL_SECONDS: Final = 900
 _MEMORY: Final = 12 << 30
-_MADE: Final = (" builder", " built", " text")
+_MADE: Final = (" builder", " built", " call", " text")
 _DONE: Final = "files.jsonl"
 
 
@@ -62,7 +64,7 @@ def harvest(checkout: Path, folder: Path, say: Callable[[str], None]) -> None:
 def test_files(checkout: Path) -> list[Path]:
     """Those that speak of Relax."""
     found = sorted((checkout / TESTS).rglob("test_*.py"))
-    return [path for path in found if "relax" in path.read_text()]
+    return [path for path in found if re.search(r"\brelax\b", path.read_text())]
 
 
 def modules(folder: Path) -> list[Module]:
@@ -81,6 +83,21 @@ def modules(folder: Path) -> list[Module]:
 def lost_files(folder: Path) -> list[tuple[str, str]]:
     """Test files that did not come to their end, and why."""
     return [(entry["file"], entry["said"]) for entry in _lines(folder / _DONE) if entry["said"]]
+
+
+def left_out(folder: Path) -> list[tuple[str, list[str]]]:
+    """Why something was left out, and what: a module, a test, or a file; what most were left out for comes first."""
+    found = defaultdict[str, dict[str, None]](dict)
+    for entry in _lines(folder / NAMES):
+        if "error" in entry:
+            found[entry["error"]][f"{entry['file']}::{entry['test']} {entry['name']}".rstrip(": ")] = None
+    return sorted(((why, list(what)) for why, what in found.items()), key=lambda item: (-len(item[1]), item[0]))
+
+
+def files_without_modules(folder: Path) -> list[str]:
+    """Test files that speak of Relax, and of which no module is known."""
+    full = {entry["file"] for entry in _lines(folder / NAMES) if "module" in entry}
+    return [entry["file"] for entry in _lines(folder / _DONE) if entry["file"] not in full]
 
 
 def _collected(path: Path, folder: Path) -> str:

@@ -1,13 +1,14 @@
 """What became of each module in each way, on disk as it comes, and what of it is known to be TVM's own fault.
 
-In: outcomes. Out: a line of JSON each; a table; and which outcomes are neither right nor known, and which known ones
-are not found any more.
+In: outcomes. Out: a line of JSON each; tables of what became of all, and of why some say nothing; and which outcomes
+are neither right nor known, and which known ones are not found any more.
 """
 
 from __future__ import annotations
 
 import json
-from collections import Counter
+import re
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,8 +16,12 @@ from typing import Final
 
 from rich.table import Table
 
-KINDS: Final = ("equal", "rounding", "nothing to do", "differ", "refused", "crash", "hang", "not run")
-WRONG: Final = frozenset({"differ", "crash", "hang"})
+KINDS: Final = ("equal", "rounding", "nothing to do", "differ", "refused", "refused alone", "crash", "hang", "not run")
+WRONG: Final = frozenset({"differ", "refused alone", "crash", "hang"})
+_FAULT: Final = "TVM's fault"
+_LEFT: Final = "not tried"
+_FUNCTION: Final = re.compile(r"^\S+: ")
+_PARTICULARS: Final = re.compile(r"[:;].*| '.*", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -65,8 +70,8 @@ def write_outcome(path: Path, outcome: Outcome) -> None:
         record.write(json.dumps(asdict(outcome)) + "\n")
 
 
-def table_of(outcomes: Iterable[Outcome], known: Iterable[Known], ways: Iterable[str]) -> Table:
-    """A row for each way. What is TVM's fault is counted apart."""
+def table_of(outcomes: Iterable[Outcome], known: Iterable[Known], ways: Iterable[str], modules: int) -> Table:
+    """A row for each way. What is TVM's fault is counted apart, and what of so many modules was not tried."""
     counts: Mapping[str, Counter[str]] = {way: Counter() for way in ways}
     listed = list(known)
     for outcome in outcomes:
@@ -74,10 +79,25 @@ def table_of(outcomes: Iterable[Outcome], known: Iterable[Known], ways: Iterable
             counts[outcome.way][_counted_as(outcome, listed)] += 1
     table = Table()
     table.add_column("way")
-    for kind in (*KINDS, "TVM's fault"):
-        table.add_column(kind, justify="right")
+    columns = (*KINDS, _FAULT, _LEFT)
+    for column in columns:
+        table.add_column(column, justify="right")
     for way, counter in counts.items():
-        table.add_row(way, *(str(counter[kind] or "") for kind in (*KINDS, "TVM's fault")))
+        counter[_LEFT] = modules - counter.total()
+        table.add_row(way, *(str(counter[column] or "") for column in columns))
+    return table
+
+
+def unrun(outcomes: Iterable[Outcome]) -> Table:
+    """Why stock TVM says nothing of modules, or of some of their functions, and how often, with the first of each."""
+    found = defaultdict[str, list[Outcome]](list)
+    for outcome in outcomes:
+        if outcome.way == "stock" and outcome.text:
+            why = _PARTICULARS.sub("", _FUNCTION.sub("", outcome.text))
+            found[why if outcome.kind == "not run" else f"{why} (of some functions)"].append(outcome)
+    table = Table("why stock TVM says nothing", "modules", "the first")
+    for why, those in sorted(found.items(), key=lambda item: -len(item[1])):
+        table.add_row(why, str(len(those)), f"{those[0].digest} {those[0].text[:90]}")
     return table
 
 
@@ -100,4 +120,4 @@ def outdated(outcomes: Iterable[Outcome], known: Iterable[Known], *, is_part: bo
 
 def _counted_as(outcome: Outcome, known: list[Known]) -> str:
     is_known = outcome.kind in WRONG and any(k.says(outcome) for k in known)
-    return "TVM's fault" if is_known else outcome.kind
+    return _FAULT if is_known else outcome.kind

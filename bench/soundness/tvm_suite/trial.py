@@ -32,8 +32,9 @@ from eqsat_layout.soundness.programs.check import interface_difference
 from eqsat_layout.validation.inputs import NoInputsError, arrays_in
 from eqsat_layout.validation.results import public_functions
 
-REFUSED, RAISED, UNRUN, NOTHING = "refused", "crash", "not run", "nothing to do"
-"""``RAISED``: no error of ours on purpose. ``UNRUN``: stock TVM can't build or run it, and ours came to its end."""
+REFUSED, REFUSED_ALONE, RAISED, UNRUN, NOTHING = "refused", "refused alone", "crash", "not run", "nothing to do"
+"""``REFUSED_ALONE``: stock TVM runs it. ``RAISED``: no error of ours on purpose. ``UNRUN``: stock TVM can't build or
+run it, and ours came to its end."""
 
 _SIZES: Final = (3, 5)
 _MEMORY: Final = 12 << 30
@@ -64,9 +65,11 @@ class Stock:
     is_built: bool
 
 
-def tried(job: tuple[str, str, bool]) -> tuple[str, str]:
-    """What comes of the module at a path in one of :data:`WAYS`; last, whether stock TVM comes to its end."""
-    path, way, has_stock = job
+def tried(job: tuple[str, str, bool, int]) -> tuple[str, str]:
+    """What comes of the module at a path in one of :data:`WAYS`; then, whether stock TVM comes to its end, and the
+    number of those that are tried at a time: each has one core."""
+    path, way, has_stock, number = job
+    _stay_on_core(number)
     try:
         stock = _stock(path) if has_stock else Stock(_loaded(path), [], "stock TVM's process was lost", False)
     except NotLoadedError as error:
@@ -75,12 +78,18 @@ def tried(job: tuple[str, str, bool]) -> tuple[str, str]:
     try:
         kind, text = WAYS[way](stock)
     except EqsatError as error:
-        kind, text = REFUSED, last_of(error)
+        kind, text = REFUSED_ALONE if stock.cases else REFUSED, last_of(error)
     except Exception as error:  # on purpose: whatever it is, it is the outcome
         kind, text = RAISED, f"{type(error).__name__} in {_place(error)}: {last_of(error)}"[:400]
     if tvm.ir.save_json(stock.mod) != before:
         return DIFFERENT, "the input was changed"
     return kind, text
+
+
+@lru_cache(maxsize=1)
+def _stay_on_core(number: int) -> None:
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[number % len(cores)]})
 
 
 def _place(error: BaseException) -> str:
@@ -171,7 +180,7 @@ def _stock(path: str) -> Stock:
                 cases.append(found)
             else:
                 reasons.append(f"{name}: {found}"[:200])
-    return Stock(mod, cases, "; ".join(reasons), True)
+    return Stock(mod, cases, "; ".join(reasons) or ("" if cases else "no function is public"), True)
 
 
 def _case(executable: Any, name: str, function: Any, size: int) -> Case | str:
@@ -222,4 +231,3 @@ def _arrays(value: Any) -> Iterator[Array]:
 
 
 resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
-os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[os.getpid() % len(os.sched_getaffinity(0))]})
