@@ -260,7 +260,7 @@ class _Saturation:
 
     def _settled(self) -> None:
         """No value is joined to another any more. Rules that nobody has tried may join some yet."""
-        self._engine.step("settle")
+        self._phase("settle")
         if self._budget.is_guarded:
             return
         tables = self._engine.tables()

@@ -204,8 +204,8 @@ def test_what_has_become_a_constant_asks_for_no_layouts() -> None:
 
 
 def test_weights_that_have_become_constants_ask_for_layouts_still() -> None:
-    """Behind weights of another order convolutions were planned up to 1.36 times dearer: with what they read there, they
-    run in other layouts of their data too."""
+    """Behind weights of another order convolutions were planned up to 1.36 times dearer: with what they read there,
+    they run in other layouts of their data too."""
 
     def body(builder: Any, x: Any, y: Any) -> Any:
         kernel = builder.emit(op.permute_dims(relax.const(np.ones((3, 3, 30, 24), "float32")), [3, 2, 0, 1]))
