@@ -88,7 +88,8 @@ class FlowAnswers(PartAnswers):
         self._formats_of_shape: dict[tuple[Any, ...], set[str]] = {}
         self._known: dict[tuple[str, int, str], list[tuple[str, list[AnswerRow]]]] = {}
         """By op, operand or (after them) result and its format: what flows that are known say of it."""
-        self._flat: dict[tuple[str, int | None, int | None, str], tuple[Flow, ...]] = {}
+        self._flat: dict[tuple[str, int, str], tuple[Flow, ...]] = {}
+        """By op, operand or (after them) result and its format in flat memory: the flows from it."""
         self.folded: frozenset[str] = frozenset()
         """Ops that nobody runs, in any layout: their results are constants."""
         self.refused = 0
@@ -134,13 +135,7 @@ class FlowAnswers(PartAnswers):
         origin = f"layout flows {'backward' if operand is None else 'forward'} from {side}"
         flows = tuple(flow for flow in flows if _gives_symbols(signature, flow) and _moves(flow))
         allowed = [self._variant_rows(signature.key, flow, origin) for flow in flows if self._allowed(flow)]
-        found = [(rows[0][1][1], rows) for rows in allowed]
-        if found and self._is_natural(signature.key) and fmt == Format.make(fmt.index_map):
-            assert signature.computation is not None
-            told = in_step_with_result(signature.computation)
-            for other in told - {number} if number in told else ():
-                self._known[signature.key, other, name] = [(written, rows[:1]) for written, rows in found]
-        return found
+        return [(rows[0][1][1], rows) for rows in allowed]
 
     def _is_natural(self, key: str) -> bool:
         """Its flows are those that the analysis finds."""
@@ -163,11 +158,11 @@ class FlowAnswers(PartAnswers):
         self, signature: Signature, computation: Computation, fmt: Format, result: int | None, operand: int | None
     ) -> tuple[Flow, ...]:
         """The flows from a format of flat memory, each question answered once."""
-        question = (signature.key, result, operand, fmt.key)
+        number = len(signature.operands) + (result or 0) if operand is None else operand
+        question = (signature.key, number, fmt.key)
         if question in self._flat:
             return self._flat[question]
         spokesman, is_inner = self._spokesmen.get(signature.key), signature.key in self._offers.inner
-        number = len(signature.operands) if operand is None else operand
         way = self._offers.one_way.get(signature.key)
         flows: tuple[Flow, ...]
         if fmt.is_row_major:  # of another memory
@@ -183,6 +178,9 @@ class FlowAnswers(PartAnswers):
         else:
             flows = forward(computation, operand, fmt, contractions=is_inner)
         self._flat[question] = flows
+        if flows and self._is_natural(signature.key) and not fmt.is_padded and not fmt.is_row_major:
+            told = in_step_with_result(computation)
+            self._flat |= {(signature.key, other, fmt.key): flows for other in told if number in told}
         return flows
 
     def _free_flows(self, signature: Signature, fmt: Format, number: int) -> tuple[Flow, ...]:

@@ -14,7 +14,7 @@ from eqsat_layout.egraph.rule_grammar import COMPUTED
 from eqsat_layout.egraph.rules import Command, is_own
 from eqsat_layout.notes import plain
 
-_PHASES = ("logical", "flow", "build")
+_PHASES = ("logical", "settle", "flow", "build")
 """A rule in another ruleset never runs, which is said elsewhere."""
 
 

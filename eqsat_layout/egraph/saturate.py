@@ -208,6 +208,7 @@ class _Saturation:
             "row-end": rows.ends,
             "row-arg": rows.args,
             "row-type": self._outer_types(),
+            "row-led": self._led(),
             "row-goal": sorted({(i, self._goal_format(i)) for i, _ in self._graph.goals}),
         }
         done: set[str] = set()
@@ -229,6 +230,12 @@ class _Saturation:
 
     def _goal_format(self, i: int) -> str:
         return self._names.row_major(self._graph.value_types(i, self._signatures))
+
+    def _led(self) -> list[Row]:
+        """Bindings that are read by no op which runs in all layouts that are known of its operands."""
+        nodes = self._graph.nodes
+        leading = {value for node in nodes if node.signature in self._offers.free for value in node.inputs}
+        return [(value,) for value, node in enumerate(nodes) if node.kind == "op" and value not in leading]
 
     def _phase(self, ruleset: str) -> None:
         """Saturates and answers until no new question is asked, or a limit is hit."""
@@ -253,7 +260,7 @@ class _Saturation:
 
     def _settled(self) -> None:
         """No value is joined to another any more. Rules that nobody has tried may join some yet."""
-        self._engine.step("settle")
+        self._phase("settle")
         if self._budget.is_guarded:
             return
         tables = self._engine.tables()
