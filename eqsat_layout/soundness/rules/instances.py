@@ -22,7 +22,7 @@ from eqsat_layout.soundness.rules.fitting_parts import KINDS, FittingParts, Make
 from eqsat_layout.soundness.rules.known_ops import IS_PART, import_together, unusable, work_of_call
 from eqsat_layout.soundness.rules.narrow_sums import adds_many, adds_narrowly, has_long_axis
 from eqsat_layout.soundness.rules.promising import Promise
-from eqsat_layout.soundness.rules.schema import OpCall, is_empty
+from eqsat_layout.soundness.rules.schema import OpCall
 from eqsat_layout.soundness.rules.solver import Instance, Solver
 from eqsat_layout.soundness.rules.term_types import TermTypes
 from eqsat_layout.tir.arithmetic import are_floats
@@ -247,7 +247,7 @@ def _is_idle(instance: Instance, *, may_be_twins: bool = False) -> bool:
 def _is_tiny(instance: Instance) -> bool:
     """Whether no operand of its calls has two elements: layouts, axes, orders and windows are all the same then."""
     calls = _calls(instance)
-    return bool(calls) and all(extent == 1 for call in calls for ty in call.operands for extent in ty.shape)
+    return bool(calls) and all(extent in (0, 1) for call in calls for ty in call.operands for extent in ty.shape)
 
 
 def _unit_axes(instance: Instance) -> int:
@@ -288,7 +288,7 @@ def _attributes(key: str, instance: Instance) -> tuple[Trait, ...]:
 
 def _types(key: str, instance: Instance) -> tuple[Trait, ...]:
     """The dtypes that there are, which of several operands are of floats, the ranks, which operands have axes of one
-    element, which have none, and which the result's shape."""
+    element, and which the result's shape."""
     calls = [c for name in sorted(instance) if isinstance(c := instance[name], OpCall)]
     types = [ty for c in calls for ty in c.operands]
     return (
@@ -297,7 +297,6 @@ def _types(key: str, instance: Instance) -> tuple[Trait, ...]:
         (key, "ranks", *(str(len(ty.shape)) for ty in types)),
         (key, "units", *(str(1 in ty.shape) for ty in types)),
         (key, "long", str(any(map(has_long_axis, calls)))),
-        (key, "empty", *(str(is_empty(ty)) for ty in types)),
         (key, "as results", *(str(ty.shape == getattr(c.made, "shape", None)) for c in calls for ty in c.operands)),
     )
 

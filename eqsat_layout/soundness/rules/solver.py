@@ -23,17 +23,8 @@ from eqsat_layout.soundness.rules.draws import COMPUTED, DTYPES
 from eqsat_layout.soundness.rules.fitting_parts import KINDS, FittingParts, MisfitError, Shape, Type, taken
 from eqsat_layout.soundness.rules.known_ops import layout_part_of, unusable
 from eqsat_layout.soundness.rules.promising import Promise
-from eqsat_layout.soundness.rules.schema import (
-    LONG,
-    LONGEST,
-    OpCall,
-    all_ops,
-    drawn,
-    has_attributes,
-    is_empty,
-    takes_operands,
-)
-from eqsat_layout.soundness.rules.similar_calls import EMPTY_ONES, LONG_ONES, BodyClaims, SimilarCalls
+from eqsat_layout.soundness.rules.schema import LONG, LONGEST, OpCall, all_ops, drawn, has_attributes, takes_operands
+from eqsat_layout.soundness.rules.similar_calls import LONG_ONES, BodyClaims, SimilarCalls
 from eqsat_layout.soundness.rules.term_types import AppliedTerm, TermTypes
 
 Instance = Mapping[str, OpCall | Part]
@@ -96,16 +87,8 @@ class Solver:
             self._told: dict[Expr | None, Any] = {}
             self._named = {**self._nodes.named, **self._drawn_names()}
             self._dtype = "float32" if self._rng.random() < 0.6 else self._rng.choice(self._dtypes)
-            self._may_be_empty = self._rng.random() < EMPTY_ONES
             self._alike = SimilarCalls(
-                self._shapes,
-                self._dtype,
-                self._good,
-                self._rng,
-                self._numbers,
-                self._long,
-                self._long_ones,
-                may_be_empty=self._may_be_empty,
+                self._shapes, self._dtype, self._good, self._rng, self._numbers, self._long, self._long_ones
             )
             self.draws -= 1
             try:
@@ -242,8 +225,7 @@ class Solver:
         operands = self._operands(applied)
         result = self._types.get(self._nodes.root(applied.result))
         said = self._nodes.attributes.get(applied.key, ())
-        types = (*operands, *(result if isinstance(result, tuple) else (result,)))
-        is_part = self._parts.has(text) and not any(ty is not None and is_empty(ty) for ty in types)
+        is_part = self._parts.has(text)
         if text in KINDS or (is_part and not self._decides(said) and self._rng.random() < _AS_PART):
             return self._parts.part(text, operands, result)
         if parameters(text) is None:
@@ -273,7 +255,7 @@ class Solver:
             is_told = part is None or _is_told_as(part, text, said)
             if not is_told and not unusable(call):  # an op where sizes are not known, with what was written
                 part, is_told = None, True
-            fits = call.made is not None and is_told and (self._may_be_empty or not call.holds_nothing)
+            fits = call.made is not None and is_told
             if fits and self._agrees(applied, call, result):
                 self._told.update({value: call.values[name] for name, value in said if name in call.values})
                 return part or call
