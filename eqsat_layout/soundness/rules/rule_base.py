@@ -25,6 +25,7 @@ _ANYTHING = "_"
 _DEEPEST = 50
 """Parentheses in each other in a meaning."""
 _CLAIM_NOTHING = ("live", "row-ref", "row-list")
+_TAKE_BACK = ("delete", "subsume")
 
 
 @dataclass(frozen=True)
@@ -110,8 +111,13 @@ def without_meaning(rule: Rule, base: RuleBase) -> tuple[str, ...]:
 
 def claims_anything(rule: Rule, base: RuleBase) -> bool:
     """Whether anything that a rule concludes has a meaning: relations without one are judged where they are used."""
-    silent = {*without_meaning(rule, base), *_CLAIM_NOTHING}
+    silent = {*without_meaning(rule, base), *_CLAIM_NOTHING, *_TAKE_BACK}
     return any(not isinstance(a, tuple) or str(a[0]) not in silent for a in rule.actions)
+
+
+def takes_back(rule: Rule) -> bool:
+    """Whether all that it does is to take facts back: what is concluded without them holds."""
+    return all(isinstance(action, tuple) and action[0] in _TAKE_BACK for action in rule.actions)
 
 
 def read_rule_base(sources: Iterable[RuleSource]) -> RuleBase:
