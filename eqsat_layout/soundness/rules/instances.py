@@ -19,7 +19,7 @@ from eqsat_layout.graph.op_calls import parameters
 from eqsat_layout.maps import IndexMap
 from eqsat_layout.soundness.rules.body_searches import BodySearch
 from eqsat_layout.soundness.rules.fitting_parts import KINDS, FittingParts, MakeView, Shape
-from eqsat_layout.soundness.rules.known_ops import IS_PART, import_together, unusable, work_of_call
+from eqsat_layout.soundness.rules.known_ops import IS_PART, import_together, unusable
 from eqsat_layout.soundness.rules.narrow_sums import adds_many, adds_narrowly, has_long_axis
 from eqsat_layout.soundness.rules.promising import Promise
 from eqsat_layout.soundness.rules.schema import OpCall
@@ -39,9 +39,6 @@ LOOKS = 2
 """Times as many as are taken are run to see that they can be."""
 LOOKED_AT = 8
 """Of these so many at once."""
-WORK = 10_000
-"""Expressions that one run of these evaluates, after which there are enough of one body in one vocabulary: what takes
-long to be run takes yet longer to be made."""
 IDLE = 0.2
 """How many are kept of those that say next to nothing; they are the first that are found."""
 UNKEPT = 0.25
@@ -83,14 +80,13 @@ class Instances:
         self, shapes: Sequence[Shape], parts: Sequence[Part], make_view: MakeView, rng: random.Random
     ) -> dict[str, list[Instance]]:
         """Instances of each body, some of those found before where no more are found."""
-        each = max(EACH, TOGETHER // max(1, len(self._bodies)))
+        count = max(EACH, TOGETHER // max(1, len(self._bodies)))
         made: dict[str, list[Instance]] = {}
         fitting = FittingParts(parts, make_view, rng)
         for key, types in self._bodies.items():
             if not types.alike and not any(text in KINDS or parameters(text) for text in types.named.values()):
                 continue
             known = self._found.setdefault(key, [])
-            count = min(each, max(EACH, WORK // max(1, _work_of_one(known))))
             promise = self._promises.get(key)
             draws = (DRAWS if known else FIRST_DRAWS) * (1 if promise is None else PATIENCE)
             draws //= 1 + self._in_vain[key]  # the harder it is, the less comes of yet more of it
@@ -119,10 +115,7 @@ class Instances:
         """Up to so many that can be run, the ones that are least like those before."""
         legal = islice(filter(self._is_legal, self._unlike(key, drawn)), LOOKS * count)
         found: list[Instance] = []
-        while len(found) < count and len(found) * _work_of_one(found) < WORK:
-            looked_at = list(islice(legal, min(LOOKED_AT, count - len(found))))
-            if not looked_at:
-                break
+        while len(found) < count and (looked_at := list(islice(legal, min(LOOKED_AT, count - len(found))))):
             import_together(calls_in({key: looked_at}))
             for instance in looked_at:
                 why = dict(_unusable_calls(instance))
@@ -219,11 +212,6 @@ def _telling(
         if len(kept) >= (count / CHOICE if is_late else count) or len(others) >= patience * count:
             break
     return kept, others[:count]
-
-
-def _work_of_one(instances: Sequence[Instance]) -> int:
-    """Expressions that one run of an instance evaluates, on average."""
-    return sum(work_of_call(call) for one in instances for call in _calls(one)) // max(1, len(instances))
 
 
 def _calls(instance: Instance) -> list[OpCall]:

@@ -259,20 +259,6 @@ def zeros_of(signature: Signature) -> list[Masked]:
     return [Masked.of(np.zeros((1, *map(int, ty.shape)), ty.dtype)) for ty in types]
 
 
-def work_of(signature: Signature, runner: RunnableOp) -> int:
-    """Expressions that one run evaluates: it computes with whole arrays where it can."""
-    before = runner.work
-    runner.run(zeros_of(signature))
-    return runner.work - before
-
-
-@lru_cache(4096)
-def work_of_call(call: OpCall) -> int:
-    """The same of all ops that a call is."""
-    (imported,) = imports().of([call], (call.name,))
-    return sum(work_of(*op) for op in imported.ops)
-
-
 def _bounded_run(runner: RunnableOp, operands: Sequence[Masked], most_work: int) -> Sequence[Masked]:
     """What an op gives; of TIR that takes far longer an error, as soon as that is known."""
     if not isinstance(runner, Interpreter):

@@ -13,7 +13,7 @@ import tvm
 from tvm import tirx
 
 from eqsat_layout.graph.graph import Signature
-from eqsat_layout.soundness.rules.known_ops import imports, primfuncs_of, work_of
+from eqsat_layout.soundness.rules.known_ops import imports, primfuncs_of, zeros_of
 from eqsat_layout.soundness.rules.runners import RunnableOp
 from eqsat_layout.soundness.rules.schema import LARGEST, OpCall
 from eqsat_layout.tir.structural import nodes_of
@@ -36,7 +36,7 @@ def adds_narrowly(call: OpCall) -> bool:
 def adds_many(call: OpCall) -> bool:
     """The same of one that goes step by step along a long axis."""
     longest = max((int(extent) for ty in call.operands for extent in ty.shape), default=0)
-    return has_long_axis(call) and adds_narrowly(call) and any(work_of(*op) >= longest for op in _ops(call))
+    return has_long_axis(call) and adds_narrowly(call) and any(_work(*op) >= longest for op in _ops(call))
 
 
 def _ops(call: OpCall) -> Sequence[tuple[Signature, RunnableOp]]:
@@ -52,3 +52,10 @@ def _adds(kernel: Any) -> bool:
         for addition in nodes_of(store.value, tirx.Add)
         for load in nodes_of(addition, tvm.ir.TensorLoad)
     )
+
+
+def _work(signature: Signature, runner: RunnableOp) -> int:
+    """Expressions that one run evaluates: along other axes it computes with whole arrays."""
+    before = runner.work
+    runner.run(zeros_of(signature))
+    return runner.work - before
