@@ -13,6 +13,7 @@ from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.soundness.rules.ill_typed import IllTypedError, NotMadeError
 from eqsat_layout.soundness.rules.memories import why_not_held
 from eqsat_layout.soundness.rules.model import Row, RuleModel
+from eqsat_layout.soundness.rules.rule_base import TAKE_BACK
 
 WANT = "want"
 """What asks for a copy. One that no memory holds is never made: to want it is not wrong, and of no use."""
@@ -34,7 +35,7 @@ class Conclusions:
         evaluator = self._model.evaluator
         scope = dict(scope)
         for action in self._rule.actions:
-            if isinstance(action, str):
+            if isinstance(action, str) or action[0] in TAKE_BACK:
                 continue
             head, *parts = action
             try:

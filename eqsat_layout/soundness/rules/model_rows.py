@@ -152,6 +152,7 @@ def _program(model: RuleModel) -> None:
     for (k, a), y in model.ops.items():
         for n in refs[y]:
             model.add("row-op", n, k, number[a])
+            model.add("row-led", n)
     for (i, y), z in model.gets.items():
         for n in refs[z]:
             for m in refs[y]:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
+from typing import Final
 
 from eqsat_layout.egraph.expressions import Expr, is_variable, literal_sort, parse, substituted, variables
 from eqsat_layout.egraph.making import Builder
@@ -25,7 +26,8 @@ _ANYTHING = "_"
 _DEEPEST = 50
 """Parentheses in each other in a meaning."""
 _CLAIM_NOTHING = ("live", "row-ref", "row-list")
-_TAKE_BACK = ("delete", "subsume")
+TAKE_BACK: Final = ("delete", "subsume")
+"""Actions that claim nothing: what is concluded without a fact holds."""
 
 
 @dataclass(frozen=True)
@@ -111,13 +113,13 @@ def without_meaning(rule: Rule, base: RuleBase) -> tuple[str, ...]:
 
 def claims_anything(rule: Rule, base: RuleBase) -> bool:
     """Whether anything that a rule concludes has a meaning: relations without one are judged where they are used."""
-    silent = {*without_meaning(rule, base), *_CLAIM_NOTHING, *_TAKE_BACK}
+    silent = {*without_meaning(rule, base), *_CLAIM_NOTHING, *TAKE_BACK}
     return any(not isinstance(a, tuple) or str(a[0]) not in silent for a in rule.actions)
 
 
 def takes_back(rule: Rule) -> bool:
     """Whether all that it does is to take facts back: what is concluded without them holds."""
-    return all(isinstance(action, tuple) and action[0] in _TAKE_BACK for action in rule.actions)
+    return all(isinstance(action, tuple) and action[0] in TAKE_BACK for action in rule.actions)
 
 
 def read_rule_base(sources: Iterable[RuleSource]) -> RuleBase:

@@ -9,7 +9,9 @@ import pytest
 from eqsat_layout.egraph.expressions import parse
 from eqsat_layout.egraph.rules import rule_files
 from eqsat_layout.soundness.rules.axioms import AXIOMS
+from eqsat_layout.soundness.rules.fuzzer import fuzz_rules
 from eqsat_layout.soundness.rules.prover import Prover, prove_all
+from eqsat_layout.soundness.rules.reports import Effort
 from eqsat_layout.soundness.rules.rule_base import read_rule_base
 
 BAD = Path(__file__).with_name("bad_rules.egg")
@@ -61,3 +63,17 @@ def test_small_rules(tmp_path: Path, rule: str, proved: bool) -> None:
     (proof,) = prove_all(base, base.rules[-1:])
     assert proof.proved == proved, proof.why
     assert proof.is_vacuous == ("cropped y" in rule)
+
+
+def test_rules_that_only_take_facts_back_are_right(tmp_path: Path) -> None:
+    """What is concluded without a fact holds; it was said to have no meaning."""
+    path = tmp_path / "back.egg"
+    path.write_text(
+        '(rule ((want y f) (= y (Op k _a)) (is k "relax.exp")) ((delete (want y f))) :ruleset flow :name "no")'
+    )
+    base = read_rule_base([*rule_files(), path])
+    (rule,) = (rule for rule in base.rules if rule.file == str(path))
+    assert Prover(base).prove(rule).word == "proved"
+    found = fuzz_rules([*rule_files(), path], Effort(models=2, at_most=4), only=lambda r: r.file == str(path))
+    (report,) = found.rules
+    assert (report.failures, report.trouble) == (0, "")
