@@ -17,7 +17,8 @@ from eqsat_layout.notes import Notes, said_by
 from eqsat_layout.passes.inlined import inlined
 from eqsat_layout.passes.many_operands import MOST_JOINED, STEP
 from eqsat_layout.passes.marks import fuse_ops
-from eqsat_layout.passes.rounding import NARROW, with_rounding
+from eqsat_layout.passes.rounding import with_rounding
+from eqsat_layout.tir.narrow_floats import NARROW
 from eqsat_layout.tir.structural import nodes_of, substitute
 
 GROUP: Final = "Primitive"

@@ -17,17 +17,8 @@ import tvm
 from tvm import tirx
 
 from eqsat_layout.tir.intrinsics import is_choice, pure_op
+from eqsat_layout.tir.narrow_floats import NARROW
 from eqsat_layout.tir.structural import body_pass, is_one_of, mapped_body, nodes_of, structural_map, substitute
-
-NARROW: Final = (
-    "bfloat16",
-    *(
-        f"float8_{name}"
-        for name in ("e3m4", "e4m3", "e4m3b11fnuz", "e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz", "e8m0fnu")
-    ),
-)
-"""What TVM computes in a wider type."""
-
 
 _HALF: Final = "float16"
 ROUNDED: Final = (*NARROW, _HALF)

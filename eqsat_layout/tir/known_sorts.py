@@ -1,8 +1,8 @@
 """Calls of TVM's library of sorts, which kernels make between their stages, on tensors of types that it does not sort.
 
 In: a PrimFunc of blocks. Out: the same, in which a copy of a type that it sorts is given to the library. Most others it
-refuses while the program runs; of bfloat16 TVM tells it that they are float32, so that it sorts other numbers and reads
-beyond them.
+refuses while the program runs; of bfloat16 and of floats of a byte TVM tells it that they are float32, so that it sorts
+other numbers and reads beyond them.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from tvm import s_tir, tirx
 
 from eqsat_layout.tir.blocks import sequence, statements_of, storing_block
 from eqsat_layout.tir.intrinsics import is_call
+from eqsat_layout.tir.narrow_floats import NARROW
 from eqsat_layout.tir.structural import changed_block, structural_map
 
 SORTED_AS: Final = {
-    "bfloat16": "float32",
+    **dict.fromkeys(NARROW, "float32"),
     "bool": "int32",
     "int8": "int32",
     "int16": "int32",
@@ -28,7 +29,7 @@ SORTED_AS: Final = {
 }
 """By dtype: one that holds its numbers, and that the library sorts."""
 
-_OF_BOXES: Final = {"bfloat16": "float32", "float16": "float32"}
+_OF_BOXES: Final = dict.fromkeys((*NARROW, "float16"), "float32")
 """Scores of boxes are sorted as float32 only."""
 
 _SORTS: Final[Mapping[str, Mapping[str, str]]] = {
@@ -50,11 +51,11 @@ def with_known_sorts(func: Any) -> Any:
     statements: list[Any] = []
     allocated: list[Any] = []
     for statement in statements_of(func):
-        copies = _copies(statement)
-        before, after = list(copies.items())[:1], list(copies.items())[1:]
-        statements += [_copy(data, copy) for data, copy in before]
+        copied = _copied(statement)
+        copies = {one: tirx.decl_buffer(one.ty.shape, kind, f"{one.name}_sorted") for one, kind in copied}
+        statements += [_copy(data, copies[data]) for data, _ in copied[:1]]
         statements.append(_given(statement, copies) if copies else statement)
-        statements += [_copy(copy, result) for result, copy in after]
+        statements += [_copy(copies[result], result) for result, _ in copied[1:]]
         allocated += copies.values()
     if not allocated:
         return func
@@ -63,20 +64,17 @@ def with_known_sorts(func: Any) -> Any:
     return func.with_body(s_tir.SBlockRealize(func.body.iter_values, func.body.predicate, block))
 
 
-def _copies(statement: Any) -> dict[Any, Any]:
-    """By the tensors that a statement sorts and makes, if it sorts: what is given to the library in their place. What
-    is sorted comes first."""
+def _copied(statement: Any) -> list[tuple[Any, str]]:
+    """If a statement sorts such a tensor, that one, and then those that it makes: with the types of their copies. One
+    that is sorted in its place comes twice."""
     body = statement.block.body if isinstance(statement, s_tir.SBlockRealize) else statement
     call: Any = body.value if isinstance(body, tirx.Evaluate) else None
     known = _SORTS.get(str(getattr(call.args[0], "value", ""))) if is_call(call, _CALL) else None
     if known is None:
-        return {}
+        return []
     tensors = [arg.args[0].args[0] for arg in call.args if is_call(arg, _ARRAY)]
-    kinds = [known.get(str(tensor.ty.dtype)) for tensor in tensors]
-    if kinds[0] is None:
-        return {}
-    pairs = zip(tensors, kinds, strict=True)
-    return {one: tirx.decl_buffer(one.ty.shape, kind, f"{one.name}_sorted") for one, kind in pairs if kind is not None}
+    found = [(one, known[str(one.ty.dtype)]) for one in tensors if str(one.ty.dtype) in known]
+    return found if found and found[0][0].same_as(tensors[0]) else []
 
 
 def _given(statement: Any, copies: Mapping[Any, Any]) -> Any:
