@@ -12,8 +12,9 @@ from typing import Any, Final
 import tvm
 from tvm import tirx
 
-from eqsat_layout.passes.rounding import NARROW, cast_to_narrow
+from eqsat_layout.passes.rounding import cast_to_narrow
 from eqsat_layout.tir.intrinsics import is_call, pure_op
+from eqsat_layout.tir.narrow_floats import NARROW
 from eqsat_layout.tir.structural import mapped_body, nodes_of, primfunc_pass, structural_map, substitute
 
 _WIDE: Final = "float32"
