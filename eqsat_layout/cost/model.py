@@ -126,8 +126,10 @@ class Roofline:
         """The same whatever is fused: worked out once for a computation."""
         if op.computation is None:
             return self._new_parts(op, operands, results)
-        if is_in_step(op.computation) and _are_one_order(operands, results):  # of which each is as fast as any
-            operands, results = ([fmt and Format.row_major(fmt.shape) for fmt in own] for own in (operands, results))
+        shared = _shared_order(operands, results) if is_in_step(op.computation) else None
+        if shared is not None:  # each is as fast as any
+            plain = Format.row_major(shared.shape)
+            operands, results = [plain] * len(operands), [plain] * len(results)
         question = ("parts", self._itself, *operands, *results)
         found: _Parts | None = op.computation.derived.get(question)
         if found is None:
@@ -222,10 +224,11 @@ class Roofline:
         return fmt.elements(self.symbolic_extent) * dtype_bytes(tensor.dtype)
 
 
-def _are_one_order(operands: Formats, results: Formats) -> bool:
-    """All tensors lie in one layout without padding, so that all of a kernel's accesses go through memory together."""
+def _shared_order(operands: Formats, results: Formats) -> Format | None:
+    """The layout without padding that all tensors lie in, so that a kernel's accesses go through memory together."""
     first = results[0]
-    return first is not None and first == Format.make(first.index_map) and {*operands, *results} == {first}
+    is_shared = first is not None and first == Format.make(first.index_map) and {*operands, *results} == {first}
+    return first if is_shared else None
 
 
 def touched_bytes(op: Signature, number: int, fmt: Format, symbolic_extent: int) -> float:

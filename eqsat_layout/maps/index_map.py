@@ -167,7 +167,7 @@ class IndexMap:
         for digits in self.dims:
             row: list[Digit] = []
             for digit in digits:
-                part = _slice_digits(first.dims[digit.axis], digit.stride, digit.extent)
+                part = slice_of_digits(first.dims[digit.axis], digit.stride, digit.extent)
                 if part is None:
                     return None
                 row.extend(part)
@@ -297,7 +297,7 @@ def _canonical(dims: Iterable[Iterable[tuple[int, int, Extent]]]) -> Dims:
     return tuple(result)
 
 
-def _slice_digits(digits: Sequence[Digit], stride: int, extent: Extent) -> list[Digit] | None:
+def slice_of_digits(digits: Sequence[Digit], stride: int, extent: Extent) -> list[Digit] | None:
     """The digits of ``value // stride % extent``, value being the number that ``digits`` write; None if cut."""
     if isinstance(extent, str):
         return list(digits) if len(digits) == 1 and digits[0].extent == extent else _whole(digits, extent)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from eqsat_layout.maps import Digit, Extent, IndexMap
+from eqsat_layout.maps import Digit, Extent, IndexMap, slice_of_digits
 from eqsat_layout.tir.affine import Affine
 from eqsat_layout.tir.computation import Access, Block
 from eqsat_layout.tir.dimensions import Dimension, dimensions
@@ -52,6 +52,7 @@ class MappedAccess:
 
 
 def physical_axes(block: Block, source: MappedAccess) -> list[PhysicalAxis]:
+    """Those of the buffer that is accessed; :class:`RefusedError` where the access cuts through a digit."""
     access, shape, index_map = source.access, source.shape, source.index_map
     along = dimensions(block, access)
     slots: list[PhysicalAxis] = []
@@ -73,7 +74,9 @@ def _along_iters(block: Block, access: Access, along: Dimension, size: Extent, d
         return [found_or_refused(own, block, access, digit.axis, digit, size)]
     radix = along.radix_of(size)
     if radix is not None:
-        return found_or_refused(_slice(radix, digit), block, access, digit.axis, digit, size)
+        return found_or_refused(
+            slice_of_digits(radix, digit.stride, digit.extent), block, access, digit.axis, digit, size
+        )
     if along.moving and (digit.extent != size or len(along.spatial) > 1):
         raise refusal_of(block, access, digit.axis, digit, size)
     return [Digit(a, 1, block.extents[a]) for a in along.spatial]
@@ -83,6 +86,7 @@ _T = TypeVar("_T")
 
 
 def found_or_refused(found: _T | None, block: Block, access: Access, dim: int, digit: Digit, size: Extent) -> _T:
+    """What is ``found``; :class:`RefusedError` where that is nothing."""
     if found is None:
         raise refusal_of(block, access, dim, digit, size)
     return found
@@ -132,20 +136,3 @@ def resized_digit(digit: Digit, size: Extent, other: Extent, shift: int) -> Digi
     if other % low or shift % low:
         return None
     return Digit(axis, stride, other // stride) if top else digit
-
-
-def _slice(radix: Sequence[Digit], digit: Digit) -> list[Digit] | None:
-    """The digits of ``number // stride % extent``, the number being written by ``radix``."""
-    if isinstance(digit.extent, str):
-        return None
-    place, found = 1, []
-    low, high = digit.stride, digit.stride * digit.extent
-    for part in reversed(radix):
-        assert isinstance(part.extent, int)
-        first, last = max(place, low), min(place * part.extent, high)
-        if first < last:
-            if first % place or last % first or (place * part.extent) % last:
-                return None
-            found.append(Digit(part.axis, part.stride * (first // place), last // first))
-        place *= part.extent
-    return found[::-1]
