@@ -229,6 +229,15 @@ class Computation:
     internal: tuple[int, ...]
     blocks: tuple[Block, ...]
 
+    @classmethod
+    def of(cls, buffers: tuple[Buffer, ...], blocks: tuple[Block, ...]) -> Computation:
+        """What ``blocks`` do to ``buffers``, which say what they are to the function."""
+
+        def numbers(role: Role) -> tuple[int, ...]:
+            return tuple(i for i, buffer in enumerate(buffers) if buffer.role is role)
+
+        return cls(buffers, numbers(Role.OPERAND), numbers(Role.RESULT), numbers(Role.INTERNAL), blocks)
+
     @cached_property
     def derived(self) -> dict[Hashable, Any]:
         """What was found out about it, by question: flows ask the same of it with many maps."""
