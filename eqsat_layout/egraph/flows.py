@@ -101,7 +101,9 @@ def _without_callbacks(signatures: Mapping[str, Signature]) -> list[str]:
 
 
 def _has_attributes(signature: Signature) -> bool:
-    return signature.func is not None and signature.func.attrs is not None
+    """It is a PrimFunc of the module: what TVM makes of an op names no callback."""
+    is_own = signature.is_call_tir and signature.lowered is not None
+    return is_own and signature.func.attrs is not None
 
 
 def _why_ignored(signature: Signature) -> str | None:

@@ -6,7 +6,7 @@ in. TVM objects are carried, never looked into.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -63,9 +63,9 @@ class Lifted:
 class Signature:
     """Everything about an op but its operands: equal signatures on equal operands give equal values.
 
-    ``template`` is one of the Relax expressions that have this signature; ``func`` is what it means as TIR, ``None``
-    where that is not known, and then layouts don't cross it. ``view`` is set where the op only renames elements, and
-    ``parts`` where it is a row of views, pads and crops.
+    ``template`` is one of the Relax expressions that have this signature; ``lowered`` gives what it means as TIR, and
+    is ``None`` where that is not known: then layouts don't cross it. ``view`` is set where the op only renames
+    elements, and ``parts`` where it is a row of views, pads and crops.
     ``symbols`` are the TIR variables that the types name: those of another function are others, whatever their name.
     """
 
@@ -74,7 +74,7 @@ class Signature:
     operands: tuple[TensorType | None, ...]
     results: tuple[TensorType | None, ...]
     template: Any
-    func: Any = None
+    lowered: Callable[[], Any] | None = None
     computation: Computation | None = None
     view: IndexMap | None = None
     parts: tuple[Part, ...] = ()
@@ -83,10 +83,20 @@ class Signature:
     lifted: Lifted | None = None
 
     @property
+    def func(self) -> Any:
+        """The PrimFunc, made when it is asked for first: planning knows what most of them compute without; None where
+        there is none."""
+        return None if self.lowered is None else self.lowered()
+
+    @property
     def rule_name(self) -> str:
         """What rules know the op by: the Relax op's name, or ``call_tir:`` and the name of the PrimFunc."""
-        is_tir = getattr(getattr(self.template, "op", None), "name", "") == "relax.call_tir"
-        return f"call_tir:{self.name}" if is_tir else self.name
+        return f"call_tir:{self.name}" if self.is_call_tir else self.name
+
+    @property
+    def is_call_tir(self) -> bool:
+        """It calls a PrimFunc of the module."""
+        return getattr(getattr(self.template, "op", None), "name", "") == "relax.call_tir"
 
     @property
     def as_written(self) -> tuple[tuple[Format | None, ...], tuple[Format | None, ...]]:

@@ -16,6 +16,7 @@ from eqsat_layout.graph.graph import Graph, Program
 from eqsat_layout.graph.overwriting import functions_that_overwrite
 from eqsat_layout.graph.region_reader import Barrier, RegionReader
 from eqsat_layout.graph.signatures import SignatureTable
+from eqsat_layout.graph.te_kernels import TeKernel
 from eqsat_layout.graph.tensor_types import TensorTypes, has_several_devices
 from eqsat_layout.maps import Memory
 from eqsat_layout.tir.callbacks import FlowCallbacks
@@ -26,14 +27,16 @@ def import_module(
     desired_layouts: DesiredLayouts | None = None,
     callbacks: FlowCallbacks | None = None,
     memories: Mapping[str, Memory] | None = None,
+    kernels: Mapping[str, TeKernel] | None = None,
 ) -> Program:
     """Reads all Relax functions of ``mod``; ``desired_layouts`` freezes ops as the ``frozen`` attribute does.
 
     PrimFuncs that one of ``callbacks`` speaks for are read as they are, without lifting rewrites out of them.
-    ``memories``: those of the target by scope; tensors elsewhere are not understood.
+    ``memories``: those of the target by scope; tensors elsewhere are not understood. ``kernels``: what is called by
+    names that no function of ``mod`` has.
     """
     types = TensorTypes({} if has_several_devices(mod) else memories)
-    table = SignatureTable(mod, callbacks)
+    table = SignatureTable(mod, callbacks, kernels)
     graphs: list[Graph] = []
     notes: list[str] = []
     overwriting = functions_that_overwrite(mod)

@@ -15,11 +15,12 @@ from typing import Any, Final
 from tvm import ir, relax, tirx
 
 from eqsat_layout.errors import ILL_TYPED
-from eqsat_layout.graph.legalize import REFUSALS, kernel_of, legalize
+from eqsat_layout.graph.legalize import REFUSALS, func_as_read, func_of, kernel_of, legalize
 from eqsat_layout.graph.te_kernels import TeKernel
 from eqsat_layout.graph.templates import Template, leaf_exprs
 from eqsat_layout.graph.vdevices import without_device
 from eqsat_layout.system.second_thread import Start, second_thread
+from eqsat_layout.tir.computation import Computation
 
 _FEW: Final = 4
 """Calls that are legalised before a second thread has begun."""
@@ -27,10 +28,29 @@ _FEW: Final = 4
 
 @dataclass(frozen=True)
 class Legalised:
-    """``func`` is the one PrimFunc that a call is, ``type`` its inferred Relax type; None where there is none."""
+    """``lowered`` gives the one PrimFunc that a call is, ``type`` is its inferred Relax type; None where there is none.
 
-    func: Any = None
+    ``computation``: what the PrimFunc computes, where that is known before it is made.
+    """
+
+    lowered: Callable[[], Any] | None = None
     type: Any = None
+    computation: Computation | None = None
+
+    @property
+    def func(self) -> Any:
+        """The PrimFunc, made when it is asked for first."""
+        return None if self.lowered is None else self.lowered()
+
+
+def given(func: Any) -> Callable[[], Any] | None:
+    """What gives a PrimFunc that is made already."""
+    return None if func is None else lambda: func
+
+
+def lowered(kernel: TeKernel, start: Start[Any]) -> Callable[[], Any]:
+    """What gives the PrimFunc of ``kernel``: begun by ``start`` where that has to be read."""
+    return start(partial(func_of, kernel)) if kernel.computation is None else cache(partial(func_as_read, kernel))
 
 
 def legalise_calls(calls: Sequence[Any]) -> list[Legalised]:
@@ -41,8 +61,8 @@ def legalise_calls(calls: Sequence[Any]) -> list[Legalised]:
 def legalised_in_turn(calls: Sequence[Any]) -> Generator[Legalised, None, None]:
     """What each Relax call is as TIR, as soon as it is known.
 
-    Of more than a few, types are inferred and PrimFuncs made beside, while the next kernels are described and those
-    that are done are read. Who does not take all closes it: the second thread ends then.
+    Of more than a few, types are inferred beside, and those PrimFuncs made that have to be read, while the next kernels
+    are described and read. Who does not take all closes it: the second thread ends then.
     """
     with nullcontext(cache) if len(calls) <= _FEW else second_thread() as start:
         typing = [_typing(call, start) for call in calls]
@@ -52,11 +72,14 @@ def legalised_in_turn(calls: Sequence[Any]) -> Generator[Legalised, None, None]:
             if one.typed is None:
                 yield Legalised()
                 continue
-            func = None if one in by_module else one.kernel_func()
-            if func is None and one not in by_module:
+            kernel = None if one in by_module else one.as_kernel()
+            if kernel is not None:
+                yield kernel
+                continue
+            if one not in by_module:
                 others = [other for other in begun if other.kernel is None and other not in by_module]
                 by_module |= _legalised([other for other in dict.fromkeys([one, *others]) if other.typed is not None])
-            yield Legalised(by_module[one] if func is None else func, one.typed.ty)
+            yield Legalised(given(by_module[one]), one.typed.ty)
 
 
 def _typing(call: Any, start: Start[Any]) -> tuple[Sequence[Any], Callable[[], Any]]:
@@ -70,27 +93,33 @@ class _Begun:
     """A call over variables of its own.
 
     ``typed`` has the type that TVM infers, and is None where it is ill-typed: kernels of such may end the process.
-    ``kernel`` is None where it is not one kernel.
+    ``kernel`` is None where it is not one kernel; ``lowered`` gives its PrimFunc.
     """
 
     params: Sequence[Any]
     typed: Any
-    kernel: TeKernel | None
+    kernel: TeKernel | None = None
+    lowered: Callable[[], Any] | None = None
 
     @classmethod
     def of(cls, params: Sequence[Any], typed: Any, start: Start[Any]) -> _Begun:
-        """Begins to make the kernel of ``typed``."""
+        """Begins to make the kernel of ``typed`` if it has to be read."""
         is_one = isinstance(typed, ir.Call) and isinstance(typed.op, ir.Op) and isinstance(typed.ty, relax.TensorType)
-        return cls(params, typed, kernel_of(typed, start) if is_one else None)
+        kernel = kernel_of(typed) if is_one else None
+        if kernel is None:
+            return cls(params, typed)
+        return cls(params, typed, kernel, lowered(kernel, start))
 
-    def kernel_func(self) -> Any:
-        """The PrimFunc of a call of an op that is one kernel of one result; None where it is anything else."""
+    def as_kernel(self) -> Legalised | None:
+        """The call of an op that is one kernel of one result; None where it is anything else."""
         if self.kernel is None or not self.is_done_by(self.kernel.operands, self.kernel.ty):
             return None
+        computation = self.kernel.computation
         try:
-            return self.kernel.func
+            made = self.lowered if computation is not None or self.lowered is None else given(self.lowered())
         except REFUSALS:
             return None
+        return Legalised(made, self.typed.ty, computation)
 
     def is_done_by(self, operands: Sequence[Any], ty: Any, params: Sequence[Any] | None = None) -> bool:
         """What is over ``operands`` and gives a value of type ``ty`` is over the parameters (those of this call if no

@@ -8,23 +8,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 import tvm
 from tvm import relax, te, tirx, topi
 
+from eqsat_layout.errors import EqsatError
 from eqsat_layout.graph import images, quiet, wide_norms
 from eqsat_layout.graph.op_names import ops_in
 from eqsat_layout.graph.packed_convolution import PackedConvolution
 from eqsat_layout.graph.te_kernels import TeKernel
-from eqsat_layout.system.second_thread import Start
 from eqsat_layout.tir.counts_in_halves import with_wide_counts
 from eqsat_layout.tir.empty_reductions import with_empty_reductions
 from eqsat_layout.tir.intrinsics import short_name
 from eqsat_layout.tir.known_sorts import with_known_sorts
+from eqsat_layout.tir.signature import analyse
 from eqsat_layout.tir.structural import with_primfuncs
 
 _CONVOLUTIONS: Final = ("relax.nn.conv1d", "relax.nn.conv2d", "relax.nn.conv3d")
@@ -65,24 +65,34 @@ def _mended(func: Any) -> Any:
     return with_known_sorts(with_wide_counts(with_empty_reductions(func)))
 
 
-def kernel_of(call: Any, start: Start[Any] = cache) -> TeKernel | None:
+def kernel_of(call: Any) -> TeKernel | None:
     """The one kernel that a call of a Relax op is, where all sizes are known: many times as quick as :func:`legalize`.
-    None where it is not one kernel, or where it can't be legalised.
-
-    ``start`` begins to make the PrimFunc, which may be refused as well (:data:`REFUSALS`) when it is asked for.
-    """
+    None where it is not one kernel, or where it can't be legalised."""
     try:
-        made = _legalizer_of(str(call.op.name))(_KernelsOnly(start), call)
+        made = _legalizer_of(str(call.op.name))(_KernelsOnly(), call)
     except REFUSALS:  # of what a builder is asked for besides
         return None
-    return replace(made, lowered=lambda: _mended(made.func)) if isinstance(made, TeKernel) else None
+    return made if isinstance(made, TeKernel) else None
+
+
+def func_of(kernel: TeKernel) -> Any:
+    """Its PrimFunc. It may be refused (:data:`REFUSALS`) where its computation is not known."""
+    return _mended(kernel.func())
+
+
+def func_as_read(kernel: TeKernel) -> Any:
+    """The same for one whose computation is known. It is read again: what was planned is what is built."""
+    func = func_of(kernel)
+    if analyse(func) != kernel.computation:
+        raise EqsatError(f"kernel {kernel.tensors[-1].op.name} is not what was read of its tensor expression: a fault")
+    return func
 
 
 def describes_kernel(legalizer: Legalizer, call: Any) -> bool:
     """Whether ``legalizer`` describes the one kernel that ``call`` is, in a tenth of the time that it takes to make it.
     What it does not describe may be legalised all the same."""
     try:
-        return isinstance(legalizer(_KernelsOnly(cache), call), TeKernel)
+        return isinstance(legalizer(_KernelsOnly(), call), TeKernel)
     except REFUSALS:  # of what a builder is asked for besides
         return False
 
@@ -91,13 +101,10 @@ class _KernelsOnly:
     """What a legaliser is given in place of a ``BlockBuilder``, which registers kernels and emits calls of them. Where
     it gives it to TVM, as that of matmul does to infer a type, it is refused."""
 
-    def __init__(self, start: Start[Any]) -> None:
-        self._start = start
-
     def call_te(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> TeKernel:
         """The kernel itself."""
         kwargs.pop("primfunc_name_hint", None)
-        return TeKernel.of(func, args, kwargs, start=self._start)
+        return TeKernel.of(func, args, kwargs)
 
     def normalize(self, made: TeKernel) -> TeKernel:
         """It has a type already."""

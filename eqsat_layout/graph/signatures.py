@@ -6,9 +6,10 @@ module of one-op functions; what does not become exactly one PrimFunc over the c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import tvm_ffi
@@ -18,24 +19,27 @@ from eqsat_layout.errors import ILL_TYPED, LayoutError, MalformedModuleError
 from eqsat_layout.graph.borders import Part, parts_of
 from eqsat_layout.graph.frozen import FROZEN_ATTRIBUTE
 from eqsat_layout.graph.graph import Frozen, Lifted, Signature, TensorType
-from eqsat_layout.graph.legalised_calls import Legalised, legalised_in_turn
+from eqsat_layout.graph.legalised_calls import Legalised, given, legalised_in_turn, lowered
+from eqsat_layout.graph.legalize import func_of
 from eqsat_layout.graph.rotations import is_legalised_rightly
+from eqsat_layout.graph.te_kernels import TeKernel
 from eqsat_layout.graph.templates import settings_of, takes_tensors
 from eqsat_layout.graph.vdevices import without_device
 from eqsat_layout.maps import GLOBAL, Format, IndexMap
 from eqsat_layout.tir.access_maps import view_map
 from eqsat_layout.tir.callbacks import FlowCallbacks
 from eqsat_layout.tir.extents import expr_of
-from eqsat_layout.tir.hoist import Hoisted, hoist
-from eqsat_layout.tir.rewrite_form import split_primfunc
+from eqsat_layout.tir.hoist import Hoisted, hoist, moves_before_or_after
+from eqsat_layout.tir.rewrite_form import split_computation
 from eqsat_layout.tir.signature import Computation, analyse
 
 
 class SignatureTable:
     """Collects signatures while a module is read; :meth:`finish` legalises and analyses them all."""
 
-    def __init__(self, mod: Any, callbacks: FlowCallbacks | None = None):
+    def __init__(self, mod: Any, callbacks: FlowCallbacks | None = None, kernels: Mapping[str, TeKernel] | None = None):
         self._mod, self._callbacks = mod, callbacks
+        self._kernels = kernels or {}
         self._keys: dict[Any, str] = {}
         self._raw: dict[str, Signature] = {}
         self._where: dict[str, str] = {}
@@ -82,8 +86,7 @@ class SignatureTable:
             return None
         name = str(call.args[0].name_hint)
         if name not in self._hoisted:
-            func = self._mod[call.args[0]]
-            self._hoisted[name] = hoist(func) if isinstance(func, tirx.PrimFunc) and self._may_hoist(name) else None
+            self._hoisted[name] = self._hoist(call.args[0])
         found = self._hoisted[name]
         if found is None or (found.operands, found.results) != (len(operands), len(results)):
             return None
@@ -94,6 +97,15 @@ class SignatureTable:
             for i, rewrite in rewrites.items()
         )
         return found if fits else None
+
+    def _hoist(self, callee: Any) -> Hoisted | None:
+        name = str(callee.name_hint)
+        kernel = self._kernels.get(name)
+        if kernel is not None:
+            known = kernel.computation
+            return hoist(func_of(kernel)) if known is None or moves_before_or_after(known) else None
+        func = self._mod[callee]
+        return hoist(func) if isinstance(func, tirx.PrimFunc) and self._may_hoist(name) else None
 
     def _may_hoist(self, name: str) -> bool:
         """A PrimFunc that a flow callback speaks for stays whole: the callback knows its operands as they are."""
@@ -118,7 +130,7 @@ class SignatureTable:
             key = self._keys[identity] = f"{name}#{len(self._raw)}"
             template = _call_of_tir(ir.GlobalVar(name), operands, results, dict(symbols))
             self._raw[key] = Signature(
-                key, name, tuple(operands), tuple(results), template, func, symbols=symbols, lifted=lifted
+                key, name, tuple(operands), tuple(results), template, given(func), symbols=symbols, lifted=lifted
             )
             self._where[key] = where
         return key
@@ -151,19 +163,21 @@ class SignatureTable:
                 if raw.parts:
                     done[key] = raw
                     continue
-                own = (self._op_kernel(raw, next(legalised)), raw.frozen) if key in calls else self._called(raw)
-                done[key] = _analysed(raw, *own, self._where.get(key, raw.name))
+                if key in calls:
+                    done[key] = _analysed(self._op_kernel(raw, next(legalised)), self._where.get(key, raw.name))
+                else:
+                    done[key] = _analysed(self._called(raw), self._where.get(key, raw.name))
         return done
 
     def _is_op(self, raw: Signature) -> bool:
         return raw.key in self._where and not raw.parts and raw.template.op.name != "relax.call_tir"
 
-    def _op_kernel(self, raw: Signature, legalised: Legalised) -> Any:
-        """Its PrimFunc. Checks types once per signature; TVM's own check of every binding takes longer than the whole
-        plan."""
+    def _op_kernel(self, raw: Signature, legalised: Legalised) -> Signature:
+        """``raw`` with its kernel. Checks types once per signature; TVM's own check of every binding takes longer than
+        the whole plan."""
         if legalised.type is None or not tvm_ffi.structural_equal(legalised.type, without_device(raw.template.ty)):
             self._check_types(raw.key)
-        return legalised.func
+        return replace(raw, lowered=legalised.lowered, computation=legalised.computation)
 
     def _check_types(self, key: str) -> None:
         """TVM may take the module: a type may be less exact than it could be."""
@@ -175,35 +189,51 @@ class SignatureTable:
             raise MalformedModuleError(f"{self._where[key]}: {str(error).strip()}") from error
         self._is_well_typed = True
 
-    def _called(self, raw: Signature) -> tuple[Any, Frozen | None]:
-        """The PrimFunc of a call_tir, and its frozen formats where it carries the attribute."""
+    def _called(self, raw: Signature) -> Signature:
+        """With the PrimFunc of a call_tir, and its frozen formats where it carries the attribute."""
         if raw.key not in self._where:
-            return None, None
-        func = raw.func if raw.func is not None else self._mod[raw.template.args[0]]
+            return raw
+        if raw.lowered is None:
+            callee = raw.template.args[0]
+            kernel = self._kernels.get(str(callee.name_hint))
+            if kernel is not None:
+                return replace(raw, lowered=lowered(kernel, cache), computation=kernel.computation, frozen=None)
+            raw = replace(raw, lowered=given(self._mod[callee]))
+        func = raw.func
         if not isinstance(func, tirx.PrimFunc):
-            return None, None
-        if func.attrs is not None and func.attrs.get(FROZEN_ATTRIBUTE):
-            return func, Frozen(_row_major(raw.operands), _row_major(raw.results))
-        return func, None
+            return replace(raw, lowered=None, frozen=None)
+        is_frozen = func.attrs is not None and func.attrs.get(FROZEN_ATTRIBUTE)
+        return replace(raw, frozen=Frozen(_row_major(raw.operands), _row_major(raw.results)) if is_frozen else None)
 
 
-def _analysed(raw: Signature, func: Any, frozen: Frozen | None, where: str) -> Signature:
+def _analysed(raw: Signature, where: str) -> Signature:
+    """``raw`` with what its kernel computes."""
     if not is_legalised_rightly(raw):
-        func = None
-    computation = analyse(func) if func is not None else None
+        raw = replace(raw, lowered=None, computation=None)
+    raw = _understood(raw)
+    computation = raw.computation
+    view = view_map(computation) if computation is not None and raw.frozen is None else None
+    parts: tuple[Part, ...] = () if view is None else (view,)
+    if computation is not None and raw.frozen is None and view is None:
+        parts = parts_of(split_computation(computation) or ())
+    done = replace(raw, view=view, parts=parts)
+    if done.is_moved and computation is None and done.frozen is not None and done.frozen.required:
+        raise LayoutError(f"{where}: can't be frozen to other layouts, its TIR is not understood")
+    return done if computation is not None else replace(done, frozen=None)
+
+
+def _understood(raw: Signature) -> Signature:
+    """With the computation of its PrimFunc, if that is over the operands and the results."""
+    computation = raw.computation
+    if computation is None and raw.lowered is not None:
+        computation = analyse(raw.func)
     if computation is not None and not _fits(computation, raw):
-        func = _specialised(func, raw)
+        func = _specialised(raw.func, raw)
         computation = analyse(func) if func is not None else None
         if computation is not None and not _fits(computation, raw):
             computation = None
-    view = view_map(computation) if computation is not None and frozen is None else None
-    parts: tuple[Part, ...] = () if view is None else (view,)
-    if computation is not None and frozen is None and view is None:
-        parts = parts_of(split_primfunc(func, computation) or ())
-    done = replace(raw, func=func, computation=computation, view=view, parts=parts, frozen=frozen)
-    if done.is_moved and computation is None and frozen is not None and frozen.required:
-        raise LayoutError(f"{where}: can't be frozen to other layouts, its TIR is not understood")
-    return done if computation is not None else replace(done, frozen=None)
+        raw = replace(raw, lowered=given(func))
+    return replace(raw, computation=computation)
 
 
 def _specialised(func: Any, raw: Signature) -> Any:

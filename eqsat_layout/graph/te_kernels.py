@@ -9,32 +9,28 @@ from __future__ import annotations
 import string
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
+import tvm
 from tvm import ir, relax, te, tirx
 from tvm.relax.expr import te_tensor
 
-from eqsat_layout.system.second_thread import Start
+from eqsat_layout.cached_property import cached_property
+from eqsat_layout.tir.computation import Computation
+from eqsat_layout.tir.tensor_expressions import analyse_tensors
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TeKernel:
-    """A PrimFunc, the values that it is called with, and the type of its only result. ``lowered`` waits for it."""
+    """A kernel over ``tensors``, the last of which is its only result: the values that it is called with, and the type
+    of the result."""
 
-    lowered: Callable[[], Any]
+    tensors: tuple[Any, ...]
     operands: tuple[Any, ...]
     ty: Any
 
     @classmethod
-    def of(
-        cls,
-        compute: Callable[..., Any],
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any] | None = None,
-        *,
-        start: Start[Any],
-    ) -> TeKernel:
+    def of(cls, compute: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] | None = None) -> TeKernel:
         """What ``compute`` gives for ``args`` and ``kwargs``, their tensors and shapes as TE has them.
 
         Raises ``TypeError`` where a size is not known, and where there are several results.
@@ -44,17 +40,17 @@ class TeKernel:
         made = compute(*map(given.converted, args), **{name: given.converted(arg) for name, arg in kwargs.items()})
         if not isinstance(made, te.Tensor):
             raise TypeError("there are several results")
-        lowered = start(partial(_lowered, [*given.tensors, made]))
-        return cls(lowered, tuple(given.values), relax.TensorType(_known(made.shape), made.dtype))
+        ty = relax.TensorType(_known(made.shape), made.dtype)
+        return cls((*given.tensors, made), tuple(given.values), ty)
 
-    @property
+    @cached_property
+    def computation(self) -> Computation | None:
+        """What it computes, where that is read without its PrimFunc."""
+        return analyse_tensors(self.tensors)
+
     def func(self) -> Any:
-        """The PrimFunc; raises what TVM raises where it makes none."""
-        return self.lowered()
-
-
-def _lowered(tensors: Sequence[Any]) -> Any:
-    return te.create_prim_func(tensors, "int64").without_attr("global_symbol")
+        """Its PrimFunc, made anew; raises what TVM raises where it makes none."""
+        return te.create_prim_func(list(self.tensors), "int64").without_attr("global_symbol")
 
 
 class _Arguments:
@@ -96,4 +92,17 @@ def _known(shape: Any) -> Any:
     return shape
 
 
-__all__ = ["TeKernel"]
+@dataclass(frozen=True, eq=False)
+class DescribedModule:
+    """A Relax function ``main``, and the kernels that it calls, by their global variables."""
+
+    main: Any
+    kernels: Mapping[Any, TeKernel]
+
+    def whole(self) -> tvm.IRModule:
+        """With all PrimFuncs."""
+        functions = {callee: kernel.func() for callee, kernel in self.kernels.items()}
+        return tvm.IRModule({ir.GlobalVar("main"): self.main, **functions})
+
+
+__all__ = ["DescribedModule", "TeKernel"]

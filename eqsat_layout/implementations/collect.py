@@ -105,7 +105,7 @@ def _by_algorithms(
     worth = Worth(algorithms_for(conv, algorithms), {})
     if incoming is not None and worth.kept:
         worth = worth_of(signature, conv, worth.kept, incoming)
-    built = ((algorithm, algorithm.of(conv)) for algorithm in worth.kept)
+    built = ((algorithm, algorithm.described(conv)) for algorithm in worth.kept)
     key = signature.key
     return [
         WantedGraph(key, a.name, module, a.approx, growth=a.growth) for a, module in built if module is not None

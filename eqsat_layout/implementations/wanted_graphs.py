@@ -15,7 +15,8 @@ from eqsat_layout.errors import CandidateError
 from eqsat_layout.graph.graph import Graph, Program, Signature
 from eqsat_layout.graph.importer import import_module
 from eqsat_layout.graph.public_names import without_public_name
-from eqsat_layout.graph.renaming import renamed
+from eqsat_layout.graph.renaming import renamed, variable_like
+from eqsat_layout.graph.te_kernels import DescribedModule, TeKernel
 from eqsat_layout.implementations.offers import Alternative
 
 MAIN = "main"
@@ -40,8 +41,8 @@ def read_graphs(program: Program, wanted: Sequence[WantedGraph]) -> tuple[dict[s
     """All graphs, read as one module."""
     if not wanted:
         return {}, set()
-    joined = _joined([w.module for w in wanted])
-    read = import_module(joined)
+    joined, kernels = _joined([w.module for w in wanted])
+    read = import_module(joined, kernels=kernels)
     renamed = {key: f"{key}~" for key in read.signatures}
     while any(name in program.signatures for name in renamed.values()):
         renamed = {key: f"{name}~" for key, name in renamed.items()}
@@ -63,11 +64,18 @@ def read_graphs(program: Program, wanted: Sequence[WantedGraph]) -> tuple[dict[s
     return found, inner
 
 
-def _joined(modules: Sequence[Any]) -> Any:
-    """One module: ``main`` of module i is called ``f<i>``, its PrimFuncs get names that are free."""
+def _joined(modules: Sequence[Any]) -> tuple[Any, dict[str, TeKernel]]:
+    """One module: ``main`` of module i is called ``f<i>``, its PrimFuncs get names that are free. Those that are only
+    described are beside it, by their names."""
     builder = relax.BlockBuilder()
     functions: dict[str, Any] = {}
+    described: dict[str, TeKernel] = {}
     for i, module in enumerate(modules):
+        if isinstance(module, DescribedModule):
+            own = {var: variable_like(var, f"f{i}_{var.name_hint}") for var in module.kernels}
+            described |= {str(own[var].name_hint): kernel for var, kernel in module.kernels.items()}
+            functions[f"f{i}"] = renamed(module.main, own)
+            continue
         names = {
             var: builder.add_func(without_public_name(func), f"f{i}_{var.name_hint}")
             for var, func in sorted(module.functions_items(), key=lambda item: str(item[0].name_hint))
@@ -77,7 +85,7 @@ def _joined(modules: Sequence[Any]) -> Any:
     joined: Any = builder.get()
     for name, function in functions.items():
         joined[name] = function.with_attr("global_symbol", name)
-    return joined
+    return joined, described
 
 
 def _alternative(

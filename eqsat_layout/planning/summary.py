@@ -70,7 +70,7 @@ def _kept_back(details: PlanNames) -> Iterator[str]:
 def _slow_ops(search: Search, details: PlanNames) -> Iterator[str]:
     """What the build would say of ops that nobody knows element by element; explanations say it of all kernels."""
     for key, op in search.program.signatures.items():
-        if op.computation is None and op.func is not None:
+        if op.computation is None and op.lowered is not None:
             name = details.full_name(key)
             mod = tvm.IRModule({name: op.func.with_attr("global_symbol", name)})
             yield from search.target.slow_kernels(mod)

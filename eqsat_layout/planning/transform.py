@@ -14,7 +14,7 @@ from tvm import ir, relax, tirx
 
 from eqsat_layout.errors import LayoutError
 from eqsat_layout.graph.graph import Signature, TensorType
-from eqsat_layout.graph.legalised_calls import legalise_calls
+from eqsat_layout.graph.legalised_calls import given, legalise_calls
 from eqsat_layout.graph.public_names import without_public_name
 from eqsat_layout.graph.relax_form import Request, known_type, relax_forms, relax_type
 from eqsat_layout.graph.rewrite_form import write_relax
@@ -179,7 +179,7 @@ class _CallTransformer:
 
     def _signature(self, func: Any, computation: Computation) -> Signature:
         operands, results = tuple(self._operands), tuple(self._results)
-        return Signature("", self._name, operands, results, self._call, func, computation, symbols=self._symbols)
+        return Signature("", self._name, operands, results, self._call, given(func), computation, symbols=self._symbols)
 
     def _laid(self, leaf: Any, ty: TensorType, fmt: Format) -> Any:
         calls = write_relax(LayoutRewrite.of_map(fmt.index_map), ty.dtype, dict(self._symbols))

@@ -17,6 +17,7 @@ import tvm
 import tvm_ffi
 from tvm import ir, s_tir, tirx
 
+from eqsat_layout.tir.computation import Computation
 from eqsat_layout.tir.layout_rewrite import LayoutRewrite
 from eqsat_layout.tir.rewrite_form import join, read_primfunc
 
@@ -48,6 +49,13 @@ def hoist(func: Any) -> Hoisted | None:
     while state.lift_one():
         pass
     return state.hoisted()
+
+
+def moves_before_or_after(computation: Computation) -> bool:
+    """Whether there may be something to lift out of a PrimFunc without annotations that computes this: a stage that
+    gives what it reads, and pads nothing."""
+    stores = [store for block in computation.blocks for store in block.stores]
+    return len(computation.blocks) > 1 and any(store.value.op == "load" for store in stores)
 
 
 @dataclass

@@ -23,7 +23,7 @@ from eqsat_layout.tir.index_map import physical_indices
 from eqsat_layout.tir.layout_rewrite import LayoutRewrite, Place
 from eqsat_layout.tir.signature import analyse
 
-__all__ = ["LayoutRewrite", "read_primfunc", "split_primfunc", "write_primfunc"]
+__all__ = ["LayoutRewrite", "read_primfunc", "split_computation", "split_primfunc", "write_primfunc"]
 
 ANY_PADDING = "eqsat_layout.any_padding"
 """The attribute of a PrimFunc whose padding may hold anything, though it writes something."""
@@ -41,21 +41,23 @@ def read_primfunc(func: Any) -> LayoutRewrite | None:
     return parts[0] if parts and len(parts) == 1 else None
 
 
-def split_primfunc(func: Any, computation: Computation | None = None) -> tuple[LayoutRewrite, ...] | None:
-    """The rewrites that ``func`` does one after the other, as few as they join to; ``None`` if it does more.
+def split_primfunc(func: Any) -> tuple[LayoutRewrite, ...] | None:
+    """The rewrites that ``func`` does one after the other, as few as they join to; ``None`` if it does more."""
+    computation = analyse(func)
+    parts = None if computation is None else split_computation(computation)
+    is_any = func.attrs is not None and bool(func.attrs.get(ANY_PADDING, False))
+    return tuple(map(_with_any, parts)) if parts is not None and is_any else parts
 
-    ``computation``: what :func:`analyse` read of it, where that is known.
-    """
-    computation = computation or analyse(func)
-    if computation is None or len(computation.operands) != 1 or len(computation.results) != 1:
+
+def split_computation(computation: Computation) -> tuple[LayoutRewrite, ...] | None:
+    """The same of what a PrimFunc computes, its padding being what it writes there."""
+    if len(computation.operands) != 1 or len(computation.results) != 1:
         return None
     steps = _chain(computation)
     if not steps:
         return None
-    is_any = func.attrs is not None and bool(func.attrs.get(ANY_PADDING, False))
     parts: list[LayoutRewrite] = []
     for step in steps:
-        step = _with_any(step) if is_any else step
         joined = join(parts[-1], step) if parts else None
         if joined is not None:
             parts[-1] = joined

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from eqsat_layout.graph.constants import GROWTH
+from eqsat_layout.graph.te_kernels import DescribedModule
 from eqsat_layout.implementations.algorithms.col2im import col2im, why_not_col2im
 from eqsat_layout.implementations.algorithms.convolution import Convolution, convolution_of
 from eqsat_layout.implementations.algorithms.groups import (
@@ -56,10 +57,15 @@ class Algorithm:
     work: Callable[[Convolution], Work] | None = None
     moves_less: bool = False
 
-    def of(self, conv: Convolution) -> Any:
-        """The module; ``None`` where it does not apply."""
+    def described(self, conv: Convolution) -> Any:
+        """The module, which may be a :class:`DescribedModule`; ``None`` where it does not apply."""
         applies = self.grouped == (conv.groups > 1) and (self.widens or not conv.is_widened)
         return self.build(conv) if applies else None
+
+    def of(self, conv: Convolution) -> Any:
+        """The module with its PrimFuncs; ``None`` where it does not apply."""
+        found = self.described(conv)
+        return found.whole() if isinstance(found, DescribedModule) else found
 
     def why_not(self, conv: Convolution) -> str | None:
         """Why it does not apply, in words; None where it does."""

@@ -8,12 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import tvm
 from tvm import ir, relax, te, tirx, topi
 
-from eqsat_layout.graph.te_kernels import TeKernel
+from eqsat_layout.graph.te_kernels import DescribedModule, TeKernel
 from eqsat_layout.implementations.algorithms.convolution import Convolution
-from eqsat_layout.system.second_thread import Start, second_thread
 
 
 def ordered_by(axes: Sequence[int], values: Sequence[Any]) -> tuple[Any, ...]:
@@ -27,8 +25,7 @@ def ordered_by(axes: Sequence[int], values: Sequence[Any]) -> tuple[Any, ...]:
 class GraphBuilder:
     """Emits ops and kernels of their own into the function of a graph."""
 
-    def __init__(self, start: Start[Any]) -> None:
-        self._start = start
+    def __init__(self) -> None:
         self._builder = relax.BlockBuilder()
         self._kernels: dict[Any, TeKernel] = {}
 
@@ -37,8 +34,8 @@ class GraphBuilder:
         return self._builder.emit(call)
 
     def emit_kernel(self, compute: Callable[..., te.Tensor], *operands: Any, name: str) -> Any:
-        """The variable of what ``compute`` makes of operands whose sizes are known; the PrimFunc is made beside."""
-        kernel = TeKernel.of(compute, operands, start=self._start)
+        """The variable of what ``compute`` makes of operands whose sizes are known."""
+        kernel = TeKernel.of(compute, operands)
         is_taken = any(other.name_hint == name for other in self._kernels)
         callee = ir.GlobalVar(f"{name}_{len(self._kernels)}" if is_taken else name)
         types = [operand.ty for operand in kernel.operands]
@@ -46,37 +43,33 @@ class GraphBuilder:
         self._kernels[callee] = kernel
         return self._builder.emit(relax.call_tir(callee, kernel.operands, kernel.ty))
 
-    def module(self, params: Sequence[Any], emit_result: Callable[[], Any]) -> tvm.IRModule:
+    def module(self, params: Sequence[Any], emit_result: Callable[[], Any]) -> DescribedModule:
         """``main(*params)`` with the result that is emitted, and all kernels."""
         with self._builder.function("main", list(params)):
             with self._builder.dataflow():
                 result = self._builder.emit_output(emit_result())
             self._builder.emit_func_output(result)
-        module = self._builder.get()
-        for callee, kernel in self._kernels.items():
-            module[callee] = kernel.func
-        return module
+        return DescribedModule(self._builder.get()["main"], self._kernels)
 
 
-def module_of(conv: Convolution, compute: Callable[[GraphBuilder, Any, Any], Any]) -> tvm.IRModule:
+def module_of(conv: Convolution, compute: Callable[[GraphBuilder, Any, Any], Any]) -> DescribedModule:
     """``main(data, kernel)`` in the op's own operand order and layouts; ``compute`` emits it and gives the result.
 
     It is given a kernel whose windows begin at their beginning, also where those of the op are flipped, and that has
     all outputs, each with the inputs of its own group, also where that of the op has it the other way round.
     """
     data, kernel, params = _operands(conv)
-    with second_thread() as start:
-        builder = GraphBuilder(start)
+    builder = GraphBuilder()
 
-        def emit_result() -> Any:
-            own = kernel
-            if conv.is_spread:
-                own = builder.emit_kernel(lambda k: _gathered(k, conv), own, name="gathered_kernel")
-            if any(conv.flipped):
-                own = builder.emit_kernel(lambda k: _upright(k, conv), own, name="upright_kernel")
-            return compute(builder, data, own)
+    def emit_result() -> Any:
+        own = kernel
+        if conv.is_spread:
+            own = builder.emit_kernel(lambda k: _gathered(k, conv), own, name="gathered_kernel")
+        if any(conv.flipped):
+            own = builder.emit_kernel(lambda k: _upright(k, conv), own, name="upright_kernel")
+        return compute(builder, data, own)
 
-        return builder.module(params, emit_result)
+    return builder.module(params, emit_result)
 
 
 def _gathered(kernel: te.Tensor, conv: Convolution) -> te.Tensor:
