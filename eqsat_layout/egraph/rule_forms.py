@@ -19,6 +19,7 @@ REWRITTEN = "rewritten__"
 
 _REWRITES = ("rewrite", "birewrite")
 _RULES = ("rule", *_REWRITES)
+_OPENINGS = tuple(f"({head}" for head in _RULES)
 _BOTH_WAYS = ("=>", "<=")
 """What egglog puts behind the name of a ``birewrite`` for its two rules."""
 
@@ -97,6 +98,8 @@ def rules_of(command: Command) -> list[Rule]:
 
 def text_with_name(command: Command) -> str:
     """The text of a command, a rule with a name of its own; rewrites, which have none in egglog, as rules."""
+    if not command.text.startswith(_OPENINGS):
+        return command.text
     head, *parts = _form(command)
     if head in _REWRITES:
         return " ".join(map(_written_out, rules_of(command)))

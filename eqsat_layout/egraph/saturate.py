@@ -22,7 +22,7 @@ from eqsat_layout.egraph.questions import QuestionRounds
 from eqsat_layout.egraph.rows import GraphRows, alternative_rows
 from eqsat_layout.egraph.rule_forms import Rule, rules_of
 from eqsat_layout.egraph.rule_notes import Experience, unmatched
-from eqsat_layout.egraph.rules import Command, is_own
+from eqsat_layout.egraph.rules import Command, is_own, without_making
 from eqsat_layout.egraph.saturated import OpTerm, Saturated
 from eqsat_layout.egraph.tables import Row, Tables
 from eqsat_layout.graph.graph import Graph, Signature, TensorType
@@ -49,7 +49,7 @@ def saturate(
     size = sum(1 + len(node.inputs) for node in graph.nodes)
     one_per_file = {command.file: command for command in commands}
     budget = Budget(limits or Limits(), size, is_guarded=not all(map(is_own, one_per_file.values())))
-    engine = Engine(commands)
+    engine = Engine(commands if budget.is_guarded else without_making(commands))
     maker = Maker(signatures, graph.symbols, builders) if budget.is_guarded else None
     saturation = _Saturation(engine, commands, graph, signatures, spokesmen, offers or Offers(), budget, maker)
     saturated = saturation.run()
@@ -146,11 +146,12 @@ class _Saturation:
 
     def _experience(self, tables: Tables) -> Experience:
         """What became of the user's rules."""
+        if not self._budget.is_guarded:
+            return Experience()
         types: dict[Any, str] = {tensor: name for tensor, name in tables.rows("typed")}
         pairs = {(types.get(y), types.get(t)) for y, t in tables.rows("may-become")}
         misfits = tuple(sorted((y, t) for y, t in pairs if y is not None and t is not None and y != t))
-        is_whole = self._budget.is_guarded and not self._stops
-        unmet = unmatched(self._commands, self._engine.matches, self._engine.holds) if is_whole else {}
+        unmet = {} if self._stops else unmatched(self._commands, self._engine.matches, self._engine.holds)
         declined = tuple(name for name in self._answers.declined if name not in self._answers.made)
         return Experience(unmet, self._answers.not_made, misfits, declined)
 

@@ -140,8 +140,11 @@ class _StageReader(BlockReader):
         if kind is tvm.ir.expr.Call and str(expr.op.name) == _LOAD:
             tensor, *indices = items_of(expr.args)
             return self.loaded(tensor, indices, str(expr.ty.dtype))
-        if kind in _COMPARISONS and self._is_count(expr.a) and self._is_count(expr.b):
-            return Value(kind.__name__, "bool", (self._count(expr.a), self._count(expr.b)))
+        if kind in _COMPARISONS:
+            if self._is_count(expr.a) and self._is_count(expr.b):
+                return Value(kind.__name__, "bool", (self._count(expr.a), self._count(expr.b)))
+            if "int" in str(expr.a.ty.dtype):  # TVM compares data of 32 bits in 64
+                raise NotUnderstoodError
         if kind is tvm.ir.Var and self.affine.number(expr) is not None:
             raise NotUnderstoodError
         if kind is tirx.Cast and not _is_load(expr.value):
