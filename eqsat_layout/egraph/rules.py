@@ -6,6 +6,7 @@ are :class:`RuleError` with ``file:line:column``.
 
 from __future__ import annotations
 
+import codecs
 import itertools
 import os
 import re
@@ -144,7 +145,8 @@ def text_of(path: Path) -> str:
         if path.exists() and not path.is_file() and not path.is_dir():
             raise RuleError(f"{path}: can't read the rule file: a pipe or a device")
         check_size(path, LARGEST)
-        return path.read_text(encoding="utf-8-sig")
+        text = path.read_bytes().removeprefix(codecs.BOM_UTF8).decode()
+        return text.replace("\r\n", "\n").replace("\r", "\n")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise RuleError(f"{path}: can't read the rule file: {reason}") from error

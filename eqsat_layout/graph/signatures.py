@@ -6,10 +6,10 @@ module of one-op functions; what does not become exactly one PrimFunc over the c
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import tvm_ffi
@@ -20,7 +20,6 @@ from eqsat_layout.graph.borders import Part, parts_of
 from eqsat_layout.graph.frozen import FROZEN_ATTRIBUTE
 from eqsat_layout.graph.graph import Frozen, Lifted, Signature, TensorType
 from eqsat_layout.graph.legalised_calls import Legalised, given, legalised_in_turn, lowered
-from eqsat_layout.graph.legalize import func_of
 from eqsat_layout.graph.rotations import is_legalised_rightly
 from eqsat_layout.graph.te_kernels import TeKernel
 from eqsat_layout.graph.templates import settings_of, takes_tensors
@@ -44,6 +43,7 @@ class SignatureTable:
         self._raw: dict[str, Signature] = {}
         self._where: dict[str, str] = {}
         self._hoisted: dict[str, Hoisted | None] = {}
+        self._lowered: dict[str, Callable[[], Any]] = {}
         self._is_well_typed = False
 
     def key_of(
@@ -101,11 +101,19 @@ class SignatureTable:
     def _hoist(self, callee: Any) -> Hoisted | None:
         name = str(callee.name_hint)
         kernel = self._kernels.get(name)
-        if kernel is not None:
-            known = kernel.computation
-            return hoist(func_of(kernel)) if known is None or moves_before_or_after(known) else None
-        func = self._mod[callee]
+        known = None if kernel is None else kernel.computation
+        if known is not None and not moves_before_or_after(known):
+            return None
+        func = self._lowered_of(callee)()
         return hoist(func) if isinstance(func, tirx.PrimFunc) and self._may_hoist(name) else None
+
+    def _lowered_of(self, callee: Any) -> Callable[[], Any]:
+        """What gives the function that is called."""
+        name = str(callee.name_hint)
+        if name not in self._lowered:
+            kernel = self._kernels.get(name)
+            self._lowered[name] = partial(self._mod.__getitem__, callee) if kernel is None else lowered(kernel, cache)
+        return self._lowered[name]
 
     def _may_hoist(self, name: str) -> bool:
         """A PrimFunc that a flow callback speaks for stays whole: the callback knows its operands as they are."""
@@ -196,9 +204,9 @@ class SignatureTable:
         if raw.lowered is None:
             callee = raw.template.args[0]
             kernel = self._kernels.get(str(callee.name_hint))
+            raw = replace(raw, lowered=self._lowered_of(callee))
             if kernel is not None:
-                return replace(raw, lowered=lowered(kernel, cache), computation=kernel.computation, frozen=None)
-            raw = replace(raw, lowered=given(self._mod[callee]))
+                return replace(raw, computation=kernel.computation, frozen=None)
         func = raw.func
         if not isinstance(func, tirx.PrimFunc):
             return replace(raw, lowered=None, frozen=None)

@@ -16,7 +16,18 @@ from tvm import te, tirx
 from eqsat_layout.errors import LayoutError
 from eqsat_layout.maps import GLOBAL
 from eqsat_layout.tir.block_reader import BlockReader, NotUnderstoodError, Uses
-from eqsat_layout.tir.computation import Access, Block, Buffer, Computation, IterKind, Role, Store, Value
+from eqsat_layout.tir.computation import (
+    Access,
+    Block,
+    Buffer,
+    Computation,
+    Index,
+    IterKind,
+    Opaque,
+    Role,
+    Store,
+    Value,
+)
 from eqsat_layout.tir.structural import items_of
 
 _LOAD: Final = "te.tensor_load"
@@ -24,6 +35,7 @@ _COUNTED: Final = "int64"
 """The type of iteration variables in PrimFuncs."""
 _COMPARISONS: Final = frozenset((tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ, tirx.NE))
 _COUNTING: Final = frozenset((tirx.Add, tirx.Sub, tirx.Mul))
+_ON_INDICES: Final = _COUNTING | {tirx.FloorDiv, tirx.FloorMod}
 
 
 def analyse_tensors(tensors: Sequence[Any]) -> Computation | None:
@@ -122,12 +134,13 @@ class _StageReader(BlockReader):
     """What a stage makes of its operands. Of its variables there is nothing in it but indices and conditions: how wide
     they are in a PrimFunc is another matter."""
 
-    def index(self, expr: Any) -> Any:
-        """One index, a sum of digits."""
+    def index(self, expr: Any) -> Index:
+        """One index, made of iteration variables."""
         affine = self.affine.read(expr)
-        if affine is None:
-            raise NotUnderstoodError
-        return affine
+        if affine is not None:
+            return affine
+        value = self._count(self.affine.simplify(expr))
+        return Opaque(value, tuple(sorted({int(v.literal) for v in value.walk() if v.op == "iter"})))
 
     def loaded_again(self, access: Access, dtype: str) -> Value:
         """What the stage itself has stored."""
@@ -164,6 +177,8 @@ class _StageReader(BlockReader):
         number = self.affine.number(expr)
         if number is not None:
             return Value("iter", _COUNTED, literal=number)
+        if type(expr) not in _ON_INDICES:
+            raise NotUnderstoodError
         return Value(type(expr).__name__, _COUNTED, (self._count(expr.a), self._count(expr.b)))
 
 
