@@ -34,6 +34,7 @@ _LOAD: Final = "te.tensor_load"
 _COUNTED: Final = "int64"
 """The type of iteration variables in PrimFuncs."""
 _COMPARISONS: Final = frozenset((tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ, tirx.NE))
+_OPERATIONS: Final = frozenset((tirx.Add, tirx.Sub, tirx.Mul))
 _COUNTING: Final = frozenset((tirx.Add, tirx.Sub, tirx.Mul))
 _ON_INDICES: Final = _COUNTING | {tirx.FloorDiv, tirx.FloorMod}
 
@@ -104,7 +105,7 @@ class _TensorReader:
         elif reduced:
             raise NotUnderstoodError
         else:
-            inits, value = (), reader.value(self.analyzer.simplify(body))
+            inits, value = (), reader.value(self._simplified(body))
         return reader.block(self._fresh(str(op.name)), inits, (Store(own, value),))
 
     def _reduction(self, reader: _StageReader, body: Any, own: Access, dtype: str) -> tuple[Value, Value]:
@@ -113,9 +114,13 @@ class _TensorReader:
         is_whole = isinstance(body.condition, tirx.IntImm) and bool(body.condition.value)
         if len(sources) != 1 or len(body.init) or not is_whole or not len(body.axis):
             raise NotUnderstoodError
-        reader.lets[combiner.rhs[0]] = reader.value(self.analyzer.simplify(sources[0]))
+        reader.lets[combiner.rhs[0]] = reader.value(self._simplified(sources[0]))
         reader.lets[combiner.lhs[0]] = reader.loaded_again(own, dtype)
         return reader.value(combiner.identity_element[0]), reader.value(combiner.result[0])
+
+    def _simplified(self, expr: Any) -> Any:
+        """As TVM simplifies it in a PrimFunc."""
+        return expr if _is_simple(expr) else self.analyzer.simplify(expr)
 
     def _fresh(self, name: str) -> str:
         """As TVM calls a second block of a name."""
@@ -180,6 +185,20 @@ class _StageReader(BlockReader):
         if type(expr) not in _ON_INDICES:
             raise NotUnderstoodError
         return Value(type(expr).__name__, _COUNTED, (self._count(expr.a), self._count(expr.b)))
+
+
+def _is_simple(expr: Any) -> bool:
+    """A load, or one operation on two tensors: there is nothing to simplify."""
+    if type(expr) not in _OPERATIONS:
+        return _is_operand(expr)
+    if not (_is_operand(expr.a) and _is_operand(expr.b)):
+        return False
+    a, b = (one.value if type(one) is tirx.Cast else one for one in (expr.a, expr.b))
+    return hash(a.args[0]) != hash(b.args[0])
+
+
+def _is_operand(expr: Any) -> bool:
+    return _is_load(expr.value if type(expr) is tirx.Cast else expr)
 
 
 def _is_load(expr: Any) -> bool:

@@ -1,0 +1,107 @@
+"""What is read of tensor expressions is what is read of their PrimFuncs."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import tvm
+from tvm import ir, relax, te, topi
+
+from eqsat_layout.errors import EqsatError
+from eqsat_layout.graph.graph import TensorType
+from eqsat_layout.graph.legalize import func_as_read, func_of, kernel_of
+from eqsat_layout.graph.te_kernels import TeKernel
+from eqsat_layout.soundness.rules.schema import all_ops, draw_calls
+from eqsat_layout.tir.signature import analyse
+from eqsat_layout.tir.tensor_expressions import analyse_tensors
+
+R = relax.op
+
+
+def tensor(*shape: int, dtype: str = "float32", name: str = "x") -> te.Tensor:
+    return te.placeholder(shape, dtype, name)
+
+
+def read_of_primfunc(*tensors: te.Tensor):
+    return analyse(te.create_prim_func(list(tensors), "int64"))
+
+
+def kernels(seed: int, per_op: int):
+    """Of ops as Relax has them, with drawn attributes, shapes and types."""
+    rng = random.Random(seed)
+    for name in all_ops():
+        rank, dtype = rng.choice([1, 2, 3, 4, 4]), rng.choice(["float32", "float32", "float16", "int32", "bool"])
+        first = TensorType(tuple(rng.choice([1, 2, 3, 4, 6]) for _ in range(rank)), dtype)
+        for drawn in draw_calls(name, first, 1, rng, per_op):
+            operands = [
+                relax.Var(f"x{i}", relax.TensorType(list(map(int, ty.shape)), ty.dtype))
+                for i, ty in enumerate(drawn.operands)
+            ]
+            call = relax.BlockBuilder().normalize(drawn.build(*operands))
+            kernel = kernel_of(call) if isinstance(call, ir.Call) and isinstance(call.op, ir.Op) else None
+            if kernel is not None:
+                yield name, kernel
+
+
+def test_ops_are_read_as_their_primfuncs_are() -> None:
+    read: set[str] = set()
+    for name, kernel in kernels(seed=7, per_op=2):
+        if kernel.computation is not None:
+            assert analyse(func_of(kernel)) == kernel.computation, name
+            read.add(name)
+    assert len(read) > 60
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda x, w: topi.nn.conv2d_nchw(x, w, 1, 1, 1),
+        lambda x, w: topi.nn.conv2d_nchw(x, w, 2, [1, 0, 2, 1], 1),
+        lambda x, w: topi.nn.relu(topi.add(x, x)),
+        lambda x, w: te.compute((2, 15), lambda i, j: x[i, j // 4 % 3, j // 7, j % 6], "windows"),  # no sum of digits
+        lambda x, w: topi.add(
+            topi.nn.pad(x, (0, 0, 1, 1), name="twice"), topi.nn.pad(x, (0, 0, 0, 0), (0, 0, 2, 2), name="twice")
+        ),
+        lambda x, w: te.compute((2, 3), lambda i, j: x[i, j, 0, 0] * 1.0 + 0.0, "simplified"),
+        lambda x, w: topi.nn.pool2d(x, (2, 2), (2, 2), (1, 1), (1, 1, 1, 1), "max"),
+    ],
+)
+def test_stages_are_read_as_blocks(make) -> None:
+    x, w = tensor(2, 3, 6, 6), tensor(4, 3, 3, 3, name="w")
+    made = make(x, w)
+    given = (
+        (x, w)
+        if "w" in {one.op.name for stage in (made, *made.op.input_tensors) for one in stage.op.input_tensors}
+        else (x,)
+    )
+    found = analyse_tensors([*given, made])
+    assert found is not None
+    assert found == read_of_primfunc(*given, made)
+
+
+def test_what_depends_on_how_wide_variables_are_is_not_read() -> None:
+    """In a PrimFunc they have 64 bits, and data that are compared are widened to that."""
+    x, i = tensor(4, dtype="int32"), tensor(4, dtype="int64", name="i")
+    k = te.reduce_axis((0, 0), "k")
+    for made, operands in [
+        (te.compute((4,), lambda n: n.astype("float32"), "count"), []),
+        (te.compute((4,), lambda n: tvm.tirx.Select(x[n] >= 0, x[n], -x[n]), "abs"), [x]),
+        (te.compute((4,), lambda n: x[i[n]], "take"), [x, i]),
+        (te.compute((4,), lambda n: te.sum(x[k], axis=k), "nothing"), [x]),
+        (te.compute((), lambda: x[0], "scalar"), [x]),
+    ]:
+        assert analyse_tensors([*operands, made]) is None
+
+
+def test_a_kernel_that_is_not_what_was_read_is_a_fault() -> None:
+    x = tensor(4)
+
+    def scaled(by: float) -> TeKernel:
+        return TeKernel((x, te.compute((4,), lambda n: x[n] * by, "scaled")), (), relax.TensorType((4,), "float32"))
+
+    one, other = scaled(2.0), scaled(3.0)
+    assert func_as_read(one) is not None
+    vars(one)["computation"] = other.computation
+    with pytest.raises(EqsatError, match="scaled is not what was read"):
+        func_as_read(one)
