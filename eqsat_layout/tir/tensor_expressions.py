@@ -13,7 +13,7 @@ from typing import Any, Final
 import tvm
 from tvm import te, tirx
 
-from eqsat_layout.errors import LayoutError
+from eqsat_layout.errors import ILL_TYPED, LayoutError
 from eqsat_layout.maps import GLOBAL
 from eqsat_layout.tir.block_reader import BlockReader, NotUnderstoodError, Uses
 from eqsat_layout.tir.computation import (
@@ -119,8 +119,13 @@ class _TensorReader:
         return reader.value(combiner.identity_element[0]), reader.value(combiner.result[0])
 
     def _simplified(self, expr: Any) -> Any:
-        """As TVM simplifies it in a PrimFunc."""
-        return expr if _is_simple(expr) else self.analyzer.simplify(expr)
+        """As TVM simplifies it in a PrimFunc; where it refuses to, it refuses the PrimFunc too."""
+        if _is_simple(expr):
+            return expr
+        try:
+            return self.analyzer.simplify(expr)
+        except ILL_TYPED as error:  # of 2 as a truth value
+            raise NotUnderstoodError from error
 
     def _fresh(self, name: str) -> str:
         """As TVM calls a second block of a name."""

@@ -94,6 +94,13 @@ def test_what_depends_on_how_wide_variables_are_is_not_read() -> None:
         assert analyse_tensors([*operands, made]) is None
 
 
+def test_what_tvm_refuses_to_simplify_is_not_read() -> None:
+    """Planning ended with TVM's own error."""
+    two = tvm.tirx.Cast("bool", tvm.tirx.IntImm("int32", 2))
+    made = te.compute((4,), lambda n: tvm.tirx.Select(two, tensor(4)[n], tvm.tirx.const(0.0, "float32")), "chosen")
+    assert analyse_tensors([made]) is None
+
+
 def test_a_kernel_that_is_not_what_was_read_is_a_fault() -> None:
     x = tensor(4)
 
