@@ -29,6 +29,25 @@ def test_own_rules_load_in_order() -> None:
     load()
 
 
+def test_own_rules_are_what_the_reader_reads_and_takes(tmp_path: Path) -> None:
+    """Those of the package are split where commands begin lines, and not checked, in a plan without others."""
+    for file in rule_files():
+        forms = read_rule_text(file.read_text(), str(file)).forms
+        commands = [(command.text, command.line, command.column) for command in read_all([file])]
+        assert commands == [(form.text, form.line, form.column) for form in forms]
+    assert read_all(rule_files([written(tmp_path, "")])) == read_all(rule_files())  # which checks all
+
+
+def test_rule_files_may_have_a_byte_order_mark_and_other_ends_of_lines(tmp_path: Path) -> None:
+    path = tmp_path / "mine.egg"
+    path.write_bytes(b"\xef\xbb\xbf; mine\r\n(relation mine (Tensor))\r\n(relation yours (Tensor))\n")
+    own = [command for command in read_all(rule_files([path])) if command.file == str(path)]
+    assert [(command.text, command.line) for command in own] == [
+        ("(relation mine (Tensor))", 2),
+        ("(relation yours (Tensor))", 3),
+    ]
+
+
 def test_every_own_rule_has_a_name_and_an_equation_over_it() -> None:
     for file in rule_files():
         lines = file.read_text().splitlines()
