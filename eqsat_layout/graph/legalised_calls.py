@@ -112,14 +112,15 @@ class _Begun:
 
     def as_kernel(self) -> Legalised | None:
         """The call of an op that is one kernel of one result; None where it is anything else."""
-        if self.kernel is None or not self.is_done_by(self.kernel.operands, self.kernel.ty):
+        if self.kernel is None or self.lowered is None or not self.is_done_by(self.kernel.operands, self.kernel.ty):
             return None
-        computation = self.kernel.computation
+        if self.kernel.computation is not None:
+            return Legalised(self.lowered, self.typed.ty, self.kernel.computation)
         try:
-            made = self.lowered if computation is not None or self.lowered is None else given(self.lowered())
+            func = self.lowered()
         except REFUSALS:
             return None
-        return Legalised(made, self.typed.ty, computation)
+        return Legalised(given(func), self.typed.ty)
 
     def is_done_by(self, operands: Sequence[Any], ty: Any, params: Sequence[Any] | None = None) -> bool:
         """What is over ``operands`` and gives a value of type ``ty`` is over the parameters (those of this call if no
