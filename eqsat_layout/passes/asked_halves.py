@@ -59,7 +59,9 @@ class _Halves(relax.PyExprMutator):  # type: ignore[misc]
         value = binding.value
         if half is not None:
             call = with_attributes(value, [self.visit_expr(one) for one in value.args], {"ret_type": _PARTS[half]})
-            self.made[binding.var] = self.builder_.emit(self.builder_.normalize(call))
+            made = self.builder_.normalize(call)
+            self.made[binding.var] = type(binding.var)(binding.var.name, made.ty)  # other blocks may read it
+            self.builder_.emit_normalized(relax.VarBinding(self.made[binding.var], made))
         elif isinstance(value, relax.TupleGetItem) and value.tuple_value in self.made:
             super().visit_var_binding_(relax.VarBinding(binding.var, self.made[value.tuple_value]))
         else:

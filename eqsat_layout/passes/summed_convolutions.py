@@ -10,6 +10,7 @@ off the layouts of a convolution.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import Any, Final
@@ -18,7 +19,7 @@ import numpy as np
 import tvm
 from tvm import ir, relax
 
-from eqsat_layout.passes.read_counts import read_counts
+from eqsat_layout.passes.read_counts import read_counts, results_of_blocks
 from eqsat_layout.tir.structural import nodes_of, with_relax_functions
 
 _SUM: Final = "relax.add"
@@ -182,16 +183,17 @@ class _Sum:
 
 @dataclass(frozen=True)
 class _Function:
-    """The calls of a function, and how often their results are read."""
+    """The calls of a function, how often their results are read, and those that other blocks read."""
 
     calls: Mapping[Any, Any]
     readers: Mapping[Any, int]
+    results: AbstractSet[Any]
 
     @classmethod
     def of(cls, function: Any) -> _Function:
         bindings = nodes_of(function, relax.VarBinding)
         calls = {b.var: b.value for b in bindings if isinstance(b.value, ir.Call) and isinstance(b.value.op, ir.Op)}
-        return cls(calls, read_counts(function))
+        return cls(calls, read_counts(function), results_of_blocks(function))
 
     def sums(self) -> dict[Any, _Sum]:
         """By the variable of what is no part of another sum, which takes fewer calls so."""
@@ -205,8 +207,9 @@ class _Function:
         return own is not None and _is_linear(own) and own.ty == call.ty
 
     def _once(self, value: Any) -> Any:
-        """The call whose result ``value`` is, if that is read once."""
-        return self.calls.get(value) if isinstance(value, ir.Var) and self.readers[value] == 1 else None
+        """The call whose result ``value`` is, if that is read once, and where what it is made of is known."""
+        is_once = isinstance(value, ir.Var) and self.readers[value] == 1 and value not in self.results
+        return self.calls.get(value) if is_once else None
 
     def _sum(self, root: Any) -> _Sum | None:
         args = [arg for var in self._steps(root) for arg in self.calls[var].args]

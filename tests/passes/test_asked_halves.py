@@ -39,3 +39,13 @@ def test_values_alone_of_first_ones() -> None:
     x = np.random.default_rng(0).standard_normal((3, 9, 16)).astype("float32")
     (got,) = eqsat_layout.Session(first_ones([0])).run(None, {"x": x})
     np.testing.assert_array_equal(got, -np.sort(-x, 1)[:, :2])
+
+
+def test_a_half_is_asked_for_in_another_block() -> None:
+    """Its variable was one of the block of dataflow alone: the module was not well formed."""
+    builder, x = relax.BlockBuilder(), relax.Var("x", relax.TensorType((3, 9), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            both = builder.emit_output(relax.op.topk(x, 2, ret_type="both"))
+        builder.emit_func_output(builder.emit(relax.TupleGetItem(both, 0)))
+    assert asked_for(builder.get()) == ["values"]

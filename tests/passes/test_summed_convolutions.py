@@ -227,3 +227,17 @@ def test_long_chains_of_sums_are_looked_through() -> None:
         return op.add(total, relax.const(1.0, "float32"))
 
     assert sum_convolutions(module_of(body)).script().count("nn.conv2d") == 1
+
+
+def test_convolutions_of_another_block_stay_there() -> None:
+    """What is done to the result of a block of dataflow became part of it outside, where its operand is unknown: "the
+    module is not well formed: DataflowVar is used outside DataflowBlock"."""
+    builder, x = relax.BlockBuilder(), relax.Var("x", relax.TensorType(SHAPE, "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            result = builder.emit_output(op.nn.conv2d(builder.emit(op.nn.relu(x)), const(6, 6, 1, 1)))
+        builder.emit_func_output(builder.emit(op.add(result, result)))
+    made = sum_convolutions(builder.get())
+    relax.analysis.well_formed(made)
+    both = (stock_results(mod, np.ones(SHAPE, "float32")) for mod in (builder.get(), made))
+    np.testing.assert_allclose(*both)

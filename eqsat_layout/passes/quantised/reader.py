@@ -14,6 +14,7 @@ import numpy.typing as npt
 import tvm_ffi
 from tvm import ir, relax, tirx
 
+from eqsat_layout.passes.read_counts import results_of_blocks
 from eqsat_layout.tir.intrinsics import is_call
 from eqsat_layout.tir.structural import nodes_of
 
@@ -111,13 +112,9 @@ class QuantisedReader:
     @staticmethod
     def of(function: Any) -> QuantisedReader:
         """For the expressions of a Relax function."""
-        definitions = {binding.var: binding.value for binding in nodes_of(function, relax.VarBinding)}
-        if len(function.body.blocks) > 1:  # what is made within a block of dataflow is unknown outside of it
-            for block in nodes_of(function, relax.DataflowBlock):
-                for binding in block.bindings:
-                    if not isinstance(binding.var, relax.DataflowVar):
-                        definitions.pop(binding.var, None)
-        return QuantisedReader(definitions)
+        unknown = results_of_blocks(function)
+        bindings = [binding for binding in nodes_of(function, relax.VarBinding) if binding.var not in unknown]
+        return QuantisedReader({binding.var: binding.value for binding in bindings})
 
     def read(self, expr: Any) -> Quantised | None:
         """The quantised value that ``expr`` is; ``None`` where it is none."""

@@ -279,11 +279,17 @@ def _flat(result: Any) -> list[Any]:
 
 
 def _raised(where: str, error: BaseException) -> ProgramOutcome:
-    """The failure that ``error`` is, named after the place of this package that it comes from."""
+    """The failure that ``error`` is, named after the place of this package that it comes from and what it says."""
     own = [f for f in traceback.extract_tb(error.__traceback__) if "eqsat_layout" in Path(f.filename).parts]
     place = f"{Path(own[-1].filename).name}:{own[-1].name}" if own else "?"
-    why = f"{where} raised {type(error).__name__} in {place}"
-    return ProgramOutcome(FAILED, why, last_of(error) + "\n" + "".join(traceback.format_tb(error.__traceback__)[-4:]))
+    text = last_of(error)
+    why = f"{where} raised {type(error).__name__} in {place}: {_cause(text)}"
+    return ProgramOutcome(FAILED, why, text + "\n" + "".join(traceback.format_tb(error.__traceback__)[-4:]))
+
+
+def _cause(text: str) -> str:
+    """Without numbers and names of kernels, which a smaller program that fails in the same way has not."""
+    return " ".join(word for word in text.split() if not any(c.isdigit() or c == "_" for c in word))
 
 
 def _without_numbers(text: str) -> str:

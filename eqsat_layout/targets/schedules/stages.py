@@ -29,6 +29,7 @@ from eqsat_layout.targets.schedules.accesses import (
 )
 from eqsat_layout.targets.schedules.block_facts import facts_of, runs_axes_in_loops
 from eqsat_layout.targets.schedules.conditions import change_of
+from eqsat_layout.targets.schedules.fitting_places import with_fitting_places
 from eqsat_layout.tir.analyzers import analyzer_of, analyzer_over
 from eqsat_layout.tir.structural import changed_block, items_of, nodes_of, structural_map
 
@@ -272,7 +273,8 @@ def new_schedule(func: Any) -> Any:
         raise Refused("its body is no block")
     if (name := str(func.body.block.name_hint)) != ROOT:
         raise Refused(f"its body is one block, {name}")
-    plain = structural_map(_with_own_names(func.body), (s_tir.SBlock, _with_simple_indices))
+    body = with_fitting_places(_with_own_names(func.body))
+    plain = structural_map(body, (s_tir.SBlock, _with_simple_indices))
     func = func.with_body(plain).with_attr("global_symbol", "main")
     return s_tir.Schedule(tvm.IRModule({"main": func}), error_render_level="fast")
 

@@ -363,3 +363,18 @@ def test_a_process_hangs_when_it_worked_or_idled_too_long() -> None:
         assert worker.ask((), 2).kind == UNCHANGED
     finally:
         worker.close()
+
+
+def test_failures_of_one_place_are_told_apart() -> None:
+    """All kernels that can't be built were one failure, whatever the cause: one that is known hid the others."""
+
+    def why(said: str) -> str:
+        def fails(*_: object, **__: object) -> None:
+            raise RuntimeError(said)
+
+        return check_program(Choices.of_seed(1), 1, optimizer=fails).why
+
+    assert why("kernel add_6fb6 can't be built: uint8 vs. int64") == why(
+        "kernel conv2d_4 can't be built: int8 vs. int32"
+    )
+    assert why("kernel add_6fb6 can't be built: mismatched types") != why("kernel add_6fb6 can't be built: no schedule")
