@@ -53,7 +53,8 @@ from eqsat_layout.system.workers import WorkerError, Workers
 KNOWN = Path(__file__).parent / "tvm_suite" / "known.json"
 STOCK_DIED = "stock TVM's process was lost"
 _BRIEF = 10.0
-"""Seconds of processor time that a way may take in the first round. One module in forty takes minutes in stock TVM: they come last."""
+"""Seconds of processor that a way may take in the first round. One module in forty takes minutes in stock TVM: they
+come last."""
 
 
 def main() -> int:

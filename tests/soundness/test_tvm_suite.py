@@ -122,7 +122,7 @@ def test_who_waits_for_a_core_does_not_hang() -> None:
     """Seconds on the clock were counted: on a busy machine each module was late, and its process had to start again."""
     process = Bounded(0.3)
     assert process.call(time.sleep, 1.0) is None
-    with pytest.raises(LateError, match="it took longer than 0.3 s"):
+    with pytest.raises(LateError, match="it took longer"):
         process.call(sum, range(10**12))
 
 
