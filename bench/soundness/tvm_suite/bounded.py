@@ -37,7 +37,7 @@ class Bounded:
         self._process = Workers(1, seconds * _ASLEEP)
 
     def call(self, function: Callable[[T], R], argument: T) -> R:
-        """What ``function`` gives. :class:`LateError` if it takes too long, :class:`WorkerError` if its process ends."""
+        """What it gives. :class:`LateError` if it takes too long, :class:`WorkerError` if its process ends."""
         pid = self._process.apart(_number, None)
         done, is_late = threading.Event(), threading.Event()
         watch = threading.Thread(target=self._watch, args=(pid, done, is_late), daemon=True)
