@@ -22,7 +22,9 @@ R = TypeVar("R")
 _BETWEEN: Final = 0.25
 """Seconds between two looks at the processor time."""
 _ASLEEP: Final = 30.0
-"""How many times the seconds it may take on the clock: what waits for something for ever uses no processor."""
+"""How many times its seconds it may take while this process looks: what waits for something for ever uses no processor.
+Who stops both for an hour takes nothing from it."""
+_DAY: Final = 86_400.0
 
 
 class LateError(WorkerError):
@@ -34,7 +36,7 @@ class Bounded:
 
     def __init__(self, seconds: float):
         self.seconds = seconds
-        self._process = Workers(1, seconds * _ASLEEP)
+        self._process = Workers(1, _DAY)
 
     def call(self, function: Callable[[T], R], argument: T) -> R:
         """What it gives. :class:`LateError` if it takes too long, :class:`WorkerError` if its process ends."""
@@ -45,18 +47,21 @@ class Bounded:
         try:
             return self._process.apart(function, argument)
         except WorkerError as error:
-            if is_late.is_set() or isinstance(error.__cause__, TimeoutError):
+            if is_late.is_set():
                 raise LateError(f"it took longer than {self.seconds:g} s") from error
             raise
         finally:
             done.set()
             watch.join()
+            if is_late.is_set():  # also if the answer had come just then
+                self._process = Workers(1, _DAY)
 
     def _watch(self, pid: int, done: threading.Event, is_late: threading.Event) -> None:
         """Ends the process when its time is over."""
-        begun = _used(pid)
+        begun, looks = _used(pid), 0
         while not done.wait(_BETWEEN):
-            if _used(pid) - begun > self.seconds and not done.is_set():
+            looks += 1
+            if looks * _BETWEEN > self.seconds * _ASLEEP or _used(pid) - begun > self.seconds:
                 is_late.set()
                 for process in reversed(_family(pid)):
                     with suppress(psutil.NoSuchProcess):
