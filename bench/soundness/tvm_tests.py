@@ -26,6 +26,7 @@ os.environ.setdefault("EQSAT_LAYOUT_CACHE", os.path.join(tempfile.gettempdir(), 
 
 from rich.console import Console
 
+from bench.soundness.tvm_suite.bounded import Bounded, LateError
 from bench.soundness.tvm_suite.harvest import (
     Module,
     files_without_modules,
@@ -52,7 +53,8 @@ from eqsat_layout.system.workers import WorkerError, Workers
 KNOWN = Path(__file__).parent / "tvm_suite" / "known.json"
 STOCK_DIED = "stock TVM's process was lost"
 _BRIEF = 10.0
-"""Seconds that a way may take in the first round. One module in forty takes minutes in stock TVM: they come last."""
+"""Seconds of processor that a way may take in the first round. One module in forty takes minutes in stock TVM: they
+come last."""
 
 
 def main() -> int:
@@ -65,7 +67,7 @@ def main() -> int:
     parser.add_argument("--way", nargs="+", choices=list(WAYS), default=list(WAYS))
     parser.add_argument("--written", action="store_true", help="only modules that tests write down")
     parser.add_argument("--again", action="store_true", help="also what the record has")
-    parser.add_argument("--patience", type=float, default=60.0, help="seconds until a module hangs (60)")
+    parser.add_argument("--patience", type=float, default=60.0, help="seconds of processor until a module hangs (60)")
     parser.add_argument("--rewrites", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--no-harvest", action="store_true", help="only what was harvested")
     options = parser.parse_args()
@@ -99,18 +101,18 @@ class _Suite:
                 job.result()
 
     def _serve(self, waiting: Iterator[Module], patience: float, number: int) -> None:
-        processes = Workers(1, patience)  # of its own: a process keeps what stock TVM said of its module
+        process = Bounded(patience)  # of its own: it keeps what stock TVM said of its module
         for module in waiting:
-            self._try(module, processes, is_last=patience == self._options.patience, number=number)
+            self._try(module, process, is_last=patience == self._options.patience, number=number)
 
-    def _try(self, module: Module, processes: Workers, *, is_last: bool, number: int) -> None:
+    def _try(self, module: Module, process: Bounded, *, is_last: bool, number: int) -> None:
         digest = module.path.stem
         for way in dict.fromkeys(["stock", *self._options.way]):
             if (digest, way) in self._done:
                 continue
             stock = self._done.get((digest, "stock"))
             has_stock = stock is None or STOCK_DIED not in stock.text
-            outcome, is_late = _outcome(processes, module, (way, has_stock, number))
+            outcome, is_late = _outcome(process, module, (way, has_stock, number))
             if is_late and not is_last:
                 return
             with self._writing:
@@ -126,16 +128,15 @@ def _is_asked(module: Module, options: argparse.Namespace) -> bool:
     return any(text in name for text in options.only for name in (module.path.stem, *module.names))
 
 
-def _outcome(processes: Workers, module: Module, job: tuple[str, bool, int]) -> tuple[Outcome, bool]:
+def _outcome(process: Bounded, module: Module, job: tuple[str, bool, int]) -> tuple[Outcome, bool]:
     """What became of it, and whether it took too long; ``job``: what :func:`tried` takes beside the module."""
     way = job[0]
     is_late = False
     try:
-        kind, text = processes.apart(tried, (str(module.path), *job))
+        kind, text = process.call(tried, (str(module.path), *job))
     except WorkerError as error:
-        is_late = isinstance(error.__cause__, TimeoutError)
-        kind = "hang" if is_late else "crash"
-        text = f"{type(error.__cause__).__name__}: {error}"
+        is_late = isinstance(error, LateError)
+        kind, text = "hang" if is_late else "crash", str(error)
         if way == "stock":
             kind, text = "not run", f"{STOCK_DIED} ({kind})"
     return Outcome(module.path.stem, module.name, way, kind, text), is_late

@@ -137,21 +137,22 @@ class ArtefactStore:
 
     def trim(self) -> None:
         """Removes what was used longest ago while there is too much; also what a killed writer left in a folder."""
-        there: list[Path] = []
-        found: list[tuple[float, int, Path]] = []
-        with suppress(OSError):  # a name that is too long for a folder
-            there = list(self.folder.glob("*/*"))
-        for path in there:
-            with suppress(OSError):
-                sizes = [one.stat().st_size for one in (path, *path.glob("*"))]
-                found.append((path.stat().st_mtime, sum(sizes), path))
+        found = list(self._found())
         total = sum(size for _, size, _ in found)
         for _, size, path in sorted(found):
             if total <= self.limit:
                 break
             with suppress(OSError):
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
+                shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)
             total -= size
+
+    def _found(self) -> Iterator[tuple[float, int, str]]:
+        """When each was used last, its bytes, and its path. There may be 100 000, and it is asked at each compile."""
+        for folder in _entries(self.folder):
+            for entry in _entries(folder):
+                with suppress(OSError):  # another process has removed it
+                    used, inner = entry.stat(), _entries(entry) if entry.is_dir() else ()
+                    yield used.st_mtime, used.st_size + sum(one.stat().st_size for one in inner), entry.path
 
     @contextmanager
     def _warning(self) -> Iterator[None]:
@@ -172,6 +173,15 @@ class ArtefactStore:
     def _path(self, key: str) -> Path:
         name = hashlib.sha256(key.encode()).hexdigest()
         return self.folder / name[:2] / name[2:]
+
+
+def _entries(folder: os.PathLike[str]) -> list[os.DirEntry[str]]:
+    """What lies in it; nothing if it is no folder, or has a name that is too long for one."""
+    try:
+        with os.scandir(folder) as found:
+            return list(found)
+    except OSError:
+        return []
 
 
 @cache

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import time
 from pathlib import Path
 
 import pytest
 
+from bench.soundness.tvm_suite.bounded import Bounded, LateError
 from bench.soundness.tvm_suite.harvest import files_without_modules, harvest, left_out, lost_files, modules
 from bench.soundness.tvm_suite.record import Outcome, table_of, unrun, wrong
 
@@ -113,3 +116,18 @@ def test_each_module_of_the_record_is_counted_with_its_reason() -> None:
     assert list(wrong(outcomes, [])) == outcomes[-1:]
     table = table_of(outcomes, [], ["stock", "compile"], 5)
     assert list(table.columns[-1].cells) == ["1", "4"]
+
+
+def test_who_waits_for_a_core_does_not_hang() -> None:
+    """Seconds on the clock were counted: on a busy machine each module was late, and its process had to start again."""
+    process = Bounded(0.3)
+    assert process.call(time.sleep, 1.0) is None
+    with pytest.raises(LateError, match="it took longer"):
+        process.call(sum, range(10**12))
+
+
+def test_the_first_modules_are_a_sample_of_all_files(tmp_path: Path) -> None:
+    """A third of the modules are of two files: who ran a part saw those, and of small files nothing."""
+    entries = [{"file": file, "test": "t", "name": "n", "module": f"{i}"} for i, file in enumerate("aaabb")]
+    (tmp_path / "names.jsonl").write_text("".join(f"{json.dumps(entry)}\n" for entry in entries))
+    assert [module.path.stem for module in modules(tmp_path)] == ["0", "3", "1", "4", "2"]

@@ -15,6 +15,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
@@ -68,7 +69,7 @@ def test_files(checkout: Path) -> list[Path]:
 
 
 def modules(folder: Path) -> list[Module]:
-    """What was harvested, each module once, in an order that makes any part a sample of all."""
+    """What was harvested, each module once, one of each file by turns, so that the first ones are a sample of all."""
     found: dict[str, Module] = {}
     for entry in _lines(folder / NAMES):
         digest = entry.get("module")
@@ -77,7 +78,9 @@ def modules(folder: Path) -> list[Module]:
             name = f"{entry['file']}::{entry['test']} {entry['name']}"
             if name not in module.names:
                 module.names.append(name)
-    return sorted(found.values(), key=lambda m: m.path.name)
+    turns = defaultdict[str, Iterator[int]](count)
+    own = sorted(found.values(), key=lambda m: m.path.name)
+    return sorted(own, key=lambda m: next(turns[m.name.partition("::")[0]]))
 
 
 def lost_files(folder: Path) -> list[tuple[str, str]]:
