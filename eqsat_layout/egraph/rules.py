@@ -106,8 +106,9 @@ def read_all(sources: Iterable[RuleSource]) -> list[Command]:
     sources = list(sources)
     texts = _shipped_texts()
     own = _commands_by_file(texts)
-    if all(isinstance(source, Path) and str(source) in own for source in sources):
-        return [command for source in sources for command in own[str(source)]]
+    files = [str(source) for source in sources if isinstance(source, Path) and str(source) in own]
+    if len(set(files)) == len(sources):
+        return [command for file in files for command in own[file]]
     shipped, declared = _checked(texts)
     commands: list[Command] = []
     named: dict[str, str] = {}

@@ -15,6 +15,7 @@ from tvm import te, tirx
 
 from eqsat_layout.errors import ILL_TYPED, LayoutError
 from eqsat_layout.maps import GLOBAL
+from eqsat_layout.tir.affine import Affine
 from eqsat_layout.tir.block_reader import BlockReader, NotUnderstoodError, Uses
 from eqsat_layout.tir.computation import (
     Access,
@@ -30,12 +31,16 @@ from eqsat_layout.tir.computation import (
 )
 from eqsat_layout.tir.structural import items_of
 
+_NUMBERS: Final = frozenset((tirx.IntImm, tirx.FloatImm))
 _LOAD: Final = "te.tensor_load"
+_DEEPEST: Final = 100
+"""Values in each other: to compare two of hundreds ends with a ``RecursionError``."""
 _COUNTED: Final = "int64"
 """The type of iteration variables in PrimFuncs."""
 _COMPARISONS: Final = frozenset((tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ, tirx.NE))
 _OPERATIONS: Final = frozenset((tirx.Add, tirx.Sub, tirx.Mul))
 _COUNTING: Final = frozenset((tirx.Add, tirx.Sub, tirx.Mul))
+_LEAVES: Final = frozenset((tvm.ir.Var, tirx.IntImm))
 _ON_INDICES: Final = _COUNTING | {tirx.FloorDiv, tirx.FloorMod}
 
 
@@ -63,6 +68,8 @@ class _TensorReader:
             if isinstance(operand.op, te.ComputeOp):
                 raise NotUnderstoodError
             self._declare(operand, Role.OPERAND)
+        if not isinstance(self.result.op, te.ComputeOp):  # it is an operand
+            raise NotUnderstoodError
         self._declare(self.result, Role.RESULT)
         self._order(self.result, {hash(one) for one in self.operands})
         for stage in self.stages[:-1]:
@@ -114,22 +121,22 @@ class _TensorReader:
         is_whole = isinstance(body.condition, tirx.IntImm) and bool(body.condition.value)
         if len(sources) != 1 or len(body.init) or not is_whole or not len(body.axis):
             raise NotUnderstoodError
-        reader.lets[combiner.rhs[0]] = reader.value(self._simplified(sources[0]))
+        source = self._simplified(sources[0])
+        if type(source) in _NUMBERS:  # TVM leaves out what adds nothing
+            raise NotUnderstoodError
+        reader.lets[combiner.rhs[0]] = reader.value(source)
         reader.lets[combiner.lhs[0]] = reader.loaded_again(own, dtype)
         return reader.value(combiner.identity_element[0]), reader.value(combiner.result[0])
 
     def _simplified(self, expr: Any) -> Any:
-        """As TVM simplifies it in a PrimFunc; where it refuses to, it refuses the PrimFunc too."""
-        if _is_simple(expr):
-            return expr
-        try:
-            return self.analyzer.simplify(expr)
-        except ILL_TYPED as error:  # of 2 as a truth value
-            raise NotUnderstoodError from error
+        """As TVM simplifies it in a PrimFunc."""
+        return expr if _is_simple(expr) else _simplified(self.analyzer, expr)
 
     def _fresh(self, name: str) -> str:
         """As TVM calls a second block of a name."""
         name = name.replace(".", "_")
+        if not name:
+            raise NotUnderstoodError
         count = self.names.get(name)
         self.names[name] = 0 if count is None else count + 1
         if count is None:
@@ -144,13 +151,24 @@ class _StageReader(BlockReader):
     """What a stage makes of its operands. Of its variables there is nothing in it but indices and conditions: how wide
     they are in a PrimFunc is another matter."""
 
+    _depth = 0
+
     def index(self, expr: Any) -> Index:
         """One index, made of iteration variables."""
         affine = self.affine.read(expr)
         if affine is not None:
-            return affine
+            is_zero = not affine.terms and not affine.constant and type(expr) not in _LEAVES
+            return self._as_in_primfunc(expr) if is_zero else affine
         value = self._count(self.affine.simplify(expr))
         return Opaque(value, tuple(sorted({int(v.literal) for v in value.walk() if v.op == "iter"})))
+
+    def _as_in_primfunc(self, expr: Any) -> Index:
+        """Of what is 0: a variable of extent 1 keeps its name where it stands alone when TVM has simplified ``expr``,
+        and is widened to 64 bits."""
+        simple = _simplified(tvm.sym.Analyzer(), expr)
+        while type(simple) is tirx.Cast:
+            simple = simple.value
+        return self.affine.read(simple) or Affine(())
 
     def loaded_again(self, access: Access, dtype: str) -> Value:
         """What the stage itself has stored."""
@@ -159,6 +177,14 @@ class _StageReader(BlockReader):
 
     def value(self, expr: Any) -> Value:
         """See :meth:`BlockReader.value`."""
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise NotUnderstoodError
+        value = self._value(expr)
+        self._depth -= 1
+        return value
+
+    def _value(self, expr: Any) -> Value:
         kind = type(expr)
         if kind is tvm.ir.expr.Call and str(expr.op.name) == _LOAD:
             tensor, *indices = items_of(expr.args)
@@ -190,6 +216,14 @@ class _StageReader(BlockReader):
         if type(expr) not in _ON_INDICES:
             raise NotUnderstoodError
         return Value(type(expr).__name__, _COUNTED, (self._count(expr.a), self._count(expr.b)))
+
+
+def _simplified(analyzer: Any, expr: Any) -> Any:
+    """Where TVM refuses to simplify, it refuses the PrimFunc too."""
+    try:
+        return analyzer.simplify(expr)
+    except ILL_TYPED as error:  # of 2 as a truth value
+        raise NotUnderstoodError from error
 
 
 def _is_simple(expr: Any) -> bool:

@@ -177,3 +177,16 @@ def test_a_name_is_declared_once_and_has_its_columns(tmp_path: Path, text: str, 
     (tmp_path / "mine.egg").write_text(text, encoding="utf-8")
     with pytest.raises(RuleError, match=said):
         read_all(rule_files([tmp_path / "mine.egg"]))
+
+
+def test_shipped_files_are_split_into_what_is_read_of_them() -> None:
+    """They are split at the lines that commands begin, without being read."""
+    for file in rule_files():
+        forms = read_rule_text(file.read_text(), str(file)).forms
+        assert [(c.line, c.column, c.text) for c in read_all([file])] == [(f.line, f.column, f.text) for f in forms]
+
+
+def test_a_shipped_file_given_again_is_refused() -> None:
+    """egglog panicked."""
+    with pytest.raises(RuleError, match=r"make\.egg:\d+:\d+: a rule is called .* already"):
+        read_all(rule_files([rule_files()[0].parent / "make.egg"]))

@@ -101,6 +101,48 @@ def test_what_tvm_refuses_to_simplify_is_not_read() -> None:
     assert analyse_tensors([made]) is None
 
 
+def test_reductions_of_numbers_are_not_read() -> None:
+    """TVM leaves out what adds nothing: the kernel was not what was read, a fault."""
+    x, k = tensor(4, 5), te.reduce_axis((0, 5), "k")
+    zero = te.compute((4,), lambda _: te.sum(tvm.tirx.const(0.0, "float32"), axis=k), "zero")
+    less = te.compute((4,), lambda i: te.sum(x[i, k] - x[i, k], axis=k), "less")
+    assert [analyse_tensors([x, made]) for made in (zero, less)] == [None, None]
+
+
+def test_a_concat_of_hundreds_is_read_of_its_primfunc() -> None:
+    """To compare what was read with it ended with a RecursionError."""
+    operands = [tensor(1, 2) for _ in range(260)]
+    kernel = TeKernel((*operands, topi.concatenate(operands, 0)), (), relax.TensorType((260, 2), "float32"))
+    assert kernel.computation is None
+
+
+def test_indices_too_large_for_their_type_are_not_read() -> None:
+    """TVM refused the PrimFunc of what was read."""
+    x = te.placeholder((65536, 65536), "float32", "x")
+    made = te.compute((65536, 65536), lambda i, j: x[(i * 131072 * 65536 + j) // 65536 % 65536, j], "large")
+    assert analyse_tensors([x, made]) is None
+
+
+def test_results_that_are_operands_are_not_read() -> None:
+    x = tensor(4)
+    assert analyse_tensors([x, x]) is None
+
+
+def test_variables_of_extent_1_keep_their_names_as_in_primfuncs() -> None:
+    x = tensor(6, 7)
+    for made in (
+        te.compute((1, 1), lambda i, j: x[i.astype("int64"), j.astype("int64")], "widened"),
+        te.compute((1, 1), lambda i, j: x[(i + 1) - 1, (j * 2) // 2], "simplified"),
+    ):
+        assert analyse_tensors([x, made]) == read_of_primfunc(x, made)
+
+
+def test_stages_without_a_name_are_not_read() -> None:
+    x = tensor(4)
+    first = te.compute((4,), lambda i: x[i] + x[i], "")
+    assert analyse_tensors([x, te.compute((4,), lambda i: first[i] * x[i], "")]) is None
+
+
 def test_a_kernel_that_is_not_what_was_read_is_a_fault() -> None:
     x = tensor(4)
 
