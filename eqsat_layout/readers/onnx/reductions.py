@@ -49,19 +49,19 @@ def in_floats(builder: relax.BlockBuilder, inputs: Any, _attributes: dict[str, A
 
 
 _OF_EACH: Final = {
-    "ReduceL1": relax.op.abs,
-    "ReduceL2": relax.op.abs,
-    "ReduceLogSum": relax.op.log,
-    "ReduceSumSquare": lambda x: relax.op.multiply(x, x),
+    "ReduceL1": lambda _, x: relax.op.abs(x),
+    "ReduceL2": lambda _, x: relax.op.abs(x),
+    "ReduceLogSum": lambda b, x: in_floats(b, [x], {}, lambda given: b.emit(relax.op.log(*given))),
+    "ReduceSumSquare": lambda _, x: relax.op.multiply(x, x),
 }
 """What reductions make of one element."""
 
 
-def of_each(op: str, inputs: Any, attributes: dict[str, Any]) -> Any:
+def of_each(builder: relax.BlockBuilder, op: str, inputs: Any, attributes: dict[str, Any]) -> Any:
     """What a reduction over no axes gives; None where it is over some, or nothing happens to single elements."""
     if op not in _OF_EACH or not attributes.get("noop_with_empty_axes") or _axes(op, inputs, attributes):
         return None
-    return _OF_EACH[op](inputs[0])
+    return _OF_EACH[op](builder, inputs[0])
 
 
 def _axes(op: str, inputs: Any, attributes: dict[str, Any]) -> list[int]:
