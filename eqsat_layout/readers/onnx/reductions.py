@@ -5,6 +5,7 @@ In: a builder, a node's operands and attributes. Out: its result, in Relax, or i
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from tvm import ir, relax
@@ -48,7 +49,7 @@ def in_floats(builder: relax.BlockBuilder, inputs: Any, _attributes: dict[str, A
     return as_dtype(builder, convert(type(inputs)([as_dtype(builder, data, "float64"), *rest])), own)
 
 
-_OF_EACH: Final = {
+_OF_EACH: Final[Mapping[str, Callable[[relax.BlockBuilder, Any], Any]]] = {
     "ReduceL1": lambda _, x: relax.op.abs(x),
     "ReduceL2": lambda _, x: relax.op.abs(x),
     "ReduceLogSum": lambda b, x: in_floats(b, [x], {}, lambda given: b.emit(relax.op.log(*given))),
