@@ -16,7 +16,7 @@ from tvm import tirx
 
 from eqsat_layout.targets.cpu.stack import kept_on_stack
 from eqsat_layout.tir.intrinsics import is_choice
-from eqsat_layout.tir.structural import body_pass, nodes_of, structural_map_outermost, substitute
+from eqsat_layout.tir.structural import mapped_body, nodes_of, primfunc_pass, structural_map_outermost, substitute
 
 _MOST: Final = 1 << 14
 """Variables and loads of a name's value, with those of the names in it: TVM looks at so many in some .1 s."""
@@ -28,7 +28,13 @@ _PLAIN: Final = ("int", "uint", "float16", "float32", "float64")
 
 def names_in_memory() -> Any:
     """A pass."""
-    return body_pass("NamesInMemory", (tirx.BufferStore, _stored))
+    return primfunc_pass("NamesInMemory", _changed)
+
+
+def _changed(func: Any) -> Any:
+    if len(nodes_of(func.body, tirx.Let)) < _FEWEST:  # nearly all: bodies may hold many thousands of stores
+        return func
+    return mapped_body(func, (tirx.BufferStore, _stored))
 
 
 def _stored(store: Any) -> Any:
