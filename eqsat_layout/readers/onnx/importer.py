@@ -157,7 +157,7 @@ class Importer(ONNXGraphImporter):  # type: ignore[misc]
         """The result of a node that TVM's frontend does not take; None for others."""
         if (made := of_sizes.converted(self.bb, op_name, inputs, attrs)) is not None:
             return self.bb.normalize(made)
-        if (made := of_each(op_name, inputs, attrs)) is not None:
+        if (made := of_each(self.bb, op_name, inputs, attrs)) is not None:
             return self.bb.normalize(made)
         if op_name == "NonMaxSuppression":
             return non_max_suppression(self.bb, inputs, attrs)

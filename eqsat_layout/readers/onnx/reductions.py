@@ -5,6 +5,7 @@ In: a builder, a node's operands and attributes. Out: its result, in Relax, or i
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from tvm import ir, relax
@@ -48,20 +49,20 @@ def in_floats(builder: relax.BlockBuilder, inputs: Any, _attributes: dict[str, A
     return as_dtype(builder, convert(type(inputs)([as_dtype(builder, data, "float64"), *rest])), own)
 
 
-_OF_EACH: Final = {
-    "ReduceL1": relax.op.abs,
-    "ReduceL2": relax.op.abs,
-    "ReduceLogSum": relax.op.log,
-    "ReduceSumSquare": lambda x: relax.op.multiply(x, x),
+_OF_EACH: Final[Mapping[str, Callable[[relax.BlockBuilder, Any], Any]]] = {
+    "ReduceL1": lambda _, x: relax.op.abs(x),
+    "ReduceL2": lambda _, x: relax.op.abs(x),
+    "ReduceLogSum": lambda b, x: in_floats(b, [x], {}, lambda given: b.emit(relax.op.log(*given))),
+    "ReduceSumSquare": lambda _, x: relax.op.multiply(x, x),
 }
 """What reductions make of one element."""
 
 
-def of_each(op: str, inputs: Any, attributes: dict[str, Any]) -> Any:
+def of_each(builder: relax.BlockBuilder, op: str, inputs: Any, attributes: dict[str, Any]) -> Any:
     """What a reduction over no axes gives; None where it is over some, or nothing happens to single elements."""
     if op not in _OF_EACH or not attributes.get("noop_with_empty_axes") or _axes(op, inputs, attributes):
         return None
-    return _OF_EACH[op](inputs[0])
+    return _OF_EACH[op](builder, inputs[0])
 
 
 def _axes(op: str, inputs: Any, attributes: dict[str, Any]) -> list[int]:

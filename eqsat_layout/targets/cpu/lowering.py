@@ -32,9 +32,10 @@ from eqsat_layout.targets.cpu.cut_loops import cut_at_conditions
 from eqsat_layout.targets.cpu.dot_products import lower_byte_products
 from eqsat_layout.targets.cpu.flushed_denormals import flush_denormals
 from eqsat_layout.targets.cpu.long_values import keep_long_values
+from eqsat_layout.targets.cpu.names_in_memory import names_in_memory
 from eqsat_layout.targets.cpu.remainder_loops import split_remainder_loops
 from eqsat_layout.targets.cpu.short_loops import unroll_short_bfloat16_stores
-from eqsat_layout.targets.cpu.stack import is_on_stack
+from eqsat_layout.targets.cpu.stack import is_on_stack, kept_on_stack
 from eqsat_layout.targets.cpu.unsafe_selects import branch_on_unsafe_selects, select_in_lanes
 from eqsat_layout.targets.schedules.differences_from_extremes import differences_for_llvm, keep_differences
 from eqsat_layout.targets.schedules.exact_values import hide_arithmetic, reveal_arithmetic
@@ -117,6 +118,7 @@ def _passes() -> list[Any]:
         differences_for_llvm(),
         reveal_arithmetic(llvm=True),  # nothing simplifies values from here on
         with_unique_lets(),  # of divisions that are the same node in several places
+        names_in_memory(),  # of quotients of quotients
         compare_booleans(),  # which the code generator takes for floats
     ]
 
@@ -134,10 +136,6 @@ def _keep_on_stack() -> Any:
     """A pass: small "local" buffers become stack memory, where TVM would allocate workspace for them."""
 
     def mark(allocation: Any) -> Any:
-        if not is_on_stack(allocation.buffer):
-            return allocation
-        annotations = dict(allocation.annotations) if allocation.annotations else {}
-        annotations["disable_lower_builtin"] = tirx.IntImm("int32", 1)
-        return tirx.AllocBuffer(allocation.buffer, annotations)
+        return kept_on_stack(allocation) if is_on_stack(allocation.buffer) else allocation
 
     return body_pass("KeepOnStack", (tirx.AllocBuffer, mark))

@@ -22,3 +22,10 @@ def is_on_stack(buffer: Any) -> bool:
         return False
     bits = int(tvm.DataType(str(buffer.dtype)).bits)
     return math.prod(int(extent) for extent in shape) * ((bits + 7) // 8) <= _LARGEST
+
+
+def kept_on_stack(allocation: Any) -> Any:
+    """The allocation as one of stack memory."""
+    annotations = dict(allocation.annotations) if allocation.annotations else {}
+    annotations["disable_lower_builtin"] = tirx.IntImm("int32", 1)
+    return tirx.AllocBuffer(allocation.buffer, annotations)

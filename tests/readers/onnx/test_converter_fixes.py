@@ -141,3 +141,11 @@ def test_inputs_of_text_are_refused_by_their_name() -> None:
     given.graph.input[0].type.tensor_type.elem_type = onnx.TensorProto.STRING
     with pytest.raises(EqsatError, match="'words' holds text"):
         eqsat_layout.plan(given)
+
+
+def test_logarithms_of_single_whole_numbers() -> None:
+    """A sum over no axes of whole numbers was refused; ONNX's own evaluator takes none at all."""
+    one = node("ReduceLogSum", ["x", "a"], ["y"], noop_with_empty_axes=1)
+    session = eqsat_layout.Session(model([one], {"x": ("int32", [2, 2])}, ["y"], a=np.zeros(0, "int64")))
+    (found,) = session.run(None, {"x": np.array([[1, 9], [90, 900]], "int32")})
+    np.testing.assert_array_equal(found, np.array([[0, 2], [4, 6]], "int32"))

@@ -145,10 +145,15 @@ def _axis_of(places: Sequence[Place], links: _Links, blocks: Sequence[Any], resu
     dims = {place: number for place, number in places if not isinstance(place, str)}
     if len(iters) + len(dims) < len(places) or not all(result in dims for result in results):
         return None
-    is_reduction = {str(block.name_hint): block.init is not None for block in blocks}
-    if any(is_reduced and name not in iters for name, is_reduced in is_reduction.items()):
+    if any(str(block.name_hint) not in iters and _takes_long(block) for block in blocks):
         return None  # it would be done again for every part
     return FreeAxis((links.extents[places[0]],), dims, iters, not links.values.isdisjoint(places))
+
+
+def _takes_long(block: Any) -> bool:
+    """It reduces over an axis, or makes a tensor of several axes of which nothing is known."""
+    extents = [as_int(axis.dom.extent) for axis in block.iter_vars]
+    return block.init is not None or (len(extents) > 1 and not any(extents))
 
 
 def _taken_together(axes: Sequence[FreeAxis], blocks: Sequence[Any]) -> list[FreeAxis]:

@@ -106,6 +106,8 @@ class _Kernel:
         if not shared:
             sizes[number] = _Sizes(rows, (_rounded(_FEW / beside),))
             return sizes
+        if sum(axis.extent is None for axis in self._main.reduced) > 1:  # a convolution of which nothing is known
+            return sizes
         large = _rounded(_ROWS / beside)
         small = sorted({size for few in _LEFT if (size := _rounded(few / beside)) < large})
         sizes[number] = _Sizes(rows, tuple(small), large) if small else _Sizes(rows, (large,))
