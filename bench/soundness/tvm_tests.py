@@ -26,7 +26,8 @@ os.environ.setdefault("EQSAT_LAYOUT_CACHE", os.path.join(tempfile.gettempdir(), 
 
 from rich.console import Console
 
-from bench.soundness.tvm_suite.bounded import Bounded, LateError
+from bench.soundness.tvm_suite.attempt import outcome_of
+from bench.soundness.tvm_suite.bounded import Bounded
 from bench.soundness.tvm_suite.harvest import (
     Module,
     files_without_modules,
@@ -47,11 +48,10 @@ from bench.soundness.tvm_suite.record import (
     wrong,
 )
 from bench.soundness.tvm_suite.rewrites import write_rewrites
-from bench.soundness.tvm_suite.trial import WAYS, tried
-from eqsat_layout.system.workers import WorkerError, Workers
+from bench.soundness.tvm_suite.trial import WAYS
+from eqsat_layout.system.workers import Workers
 
 KNOWN = Path(__file__).parent / "tvm_suite" / "known.json"
-STOCK_DIED = "stock TVM's process was lost"
 _BRIEF = 10.0
 """Seconds of processor that a way may take in the first round. One module in forty takes minutes in stock TVM: they
 come last."""
@@ -111,8 +111,7 @@ class _Suite:
             if (digest, way) in self._done:
                 continue
             stock = self._done.get((digest, "stock"))
-            has_stock = stock is None or STOCK_DIED not in stock.text
-            outcome, is_late = _outcome(process, module, (way, has_stock, number))
+            outcome, is_late = outcome_of(process, module, way, stock.lost if stock else 0, number)
             if is_late and not is_last:
                 return
             with self._writing:
@@ -126,20 +125,6 @@ def _is_asked(module: Module, options: argparse.Namespace) -> bool:
     if options.written and not module.is_written:
         return False
     return any(text in name for text in options.only for name in (module.path.stem, *module.names))
-
-
-def _outcome(process: Bounded, module: Module, job: tuple[str, bool, int]) -> tuple[Outcome, bool]:
-    """What became of it, and whether it took too long; ``job``: what :func:`tried` takes beside the module."""
-    way = job[0]
-    is_late = False
-    try:
-        kind, text = process.call(tried, (str(module.path), *job))
-    except WorkerError as error:
-        is_late = isinstance(error, LateError)
-        kind, text = "hang" if is_late else "crash", str(error)
-        if way == "stock":
-            kind, text = "not run", f"{STOCK_DIED} ({kind})"
-    return Outcome(module.path.stem, module.name, way, kind, text), is_late
 
 
 def _say(console: Console, outcome: Outcome) -> None:

@@ -7,9 +7,15 @@ import time
 from pathlib import Path
 
 import pytest
+import tvm
+from tvm import relax, tirx
+from tvm.script import ir as I
+from tvm.script import relax as R
 
+from bench.soundness.tvm_suite.attempt import outcome_of
 from bench.soundness.tvm_suite.bounded import Bounded, LateError
-from bench.soundness.tvm_suite.harvest import files_without_modules, harvest, left_out, lost_files, modules
+from bench.soundness.tvm_suite.calls import program_of
+from bench.soundness.tvm_suite.harvest import Module, files_without_modules, harvest, left_out, lost_files, modules
 from bench.soundness.tvm_suite.record import Outcome, table_of, unrun, wrong
 
 MODULE = """
@@ -131,3 +137,32 @@ def test_the_first_modules_are_a_sample_of_all_files(tmp_path: Path) -> None:
     entries = [{"file": file, "test": "t", "name": "n", "module": f"{i}"} for i, file in enumerate("aaabb")]
     (tmp_path / "names.jsonl").write_text("".join(f"{json.dumps(entry)}\n" for entry in entries))
     assert [module.path.stem for module in modules(tmp_path)] == ["0", "3", "1", "4", "2"]
+
+
+def test_a_call_of_variable_shapes_and_devices_is_a_program() -> None:
+    """One in ten was none: variables in types were defined nowhere, and devices were not the module's, so that neither
+    stock TVM nor ours built it."""
+    builder, shape = relax.BlockBuilder(), relax.Var("s", relax.ShapeType(ndim=2))
+    x = relax.Var("x", relax.TensorType(shape, "float32"))
+    y = relax.Var("y", relax.TensorType((3,), "float32", relax.VDevice("llvm")))
+    n = tirx.Var("n", "int64")
+    for call in (relax.op.reshape(x, shape), relax.op.exp(y), relax.op.zeros((n, n), "int32")):
+        mod = program_of(builder.normalize(call), builder.normalize)
+        relax.analysis.well_formed(mod)
+        tvm.compile(mod, "llvm")
+
+
+@I.ir_module
+class Divides:
+    @R.function(private=True)
+    def main(x: R.Any, y: R.Tensor((64,), "int32")) -> R.Tensor((64,), "int32"):
+        q = R.floor_divide(y, y)
+        return q
+
+
+def test_private_functions_of_any_value_that_divide_are_run(tmp_path: Path) -> None:
+    """Of these stock TVM said nothing: none is public, a value may be anything, and 0 / 0 ends the process."""
+    path = tmp_path / "module.json"
+    path.write_text(tvm.ir.save_json(Divides))
+    outcome, _ = outcome_of(Bounded(30), Module(path, ["x::y z"]), "stock", 0, 0)
+    assert (outcome.kind, outcome.text, outcome.lost) == ("equal", "", 1)

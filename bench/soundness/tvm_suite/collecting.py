@@ -23,6 +23,7 @@ import tvm
 import tvm_ffi
 from tvm import relax
 
+from bench.soundness.tvm_suite.calls import program_of
 from bench.soundness.tvm_suite.written import Unparsed, written_modules
 from eqsat_layout.notes import last_of
 
@@ -48,7 +49,7 @@ class Collector:
         """``name``: of the class, or what the test does with it."""
         if not isinstance(mod, tvm.IRModule) or not any(isinstance(f, relax.Function) for f in mod.functions.values()):
             return
-        test = os.environ.get("PYTEST_CURRENT_TEST", "").partition("::")[2].rpartition(" ")[0]
+        test = _test()
         try:
             text = tvm.ir.save_json(mod)
         except Exception as error:  # on purpose: what can't be written down is no test of ours
@@ -62,6 +63,15 @@ class Collector:
             (self._folder / f"{digest}.json").write_text(text)
             self._written.add(digest)
         self._note({"name": name, "test": test, "module": digest})
+
+    def keep_call(self, call: Any, normalize: Callable[[Any], Any]) -> None:
+        """As a program of its own."""
+        try:
+            mod = program_of(call, normalize)
+        except Exception as error:  # on purpose: whatever TVM says of sizes that have got names
+            self.leave_out("call", _test(), f"it is no program: {last_of(error)}"[:200])
+            return
+        self.keep(mod, "call")
 
     def leave_out(self, name: str, test: str, why: str) -> None:
         """``name``: as above; empty if all of the test is left out, and so is ``test`` if all of the file is."""
@@ -84,6 +94,10 @@ class Collector:
     def _note(self, entry: dict[str, str]) -> None:
         with (self._folder / NAMES).open("a") as names:
             names.write(json.dumps({"file": self._file, **entry}) + "\n")
+
+
+def _test() -> str:
+    return os.environ.get("PYTEST_CURRENT_TEST", "").partition("::")[2].rpartition(" ")[0]
 
 
 def _reason(report: Any) -> str:
@@ -160,13 +174,9 @@ def _parsed(collector: Collector, real: Callable[..., Any], program: Any, *args:
 
 
 def _typed(collector: Collector, real: Callable[..., Any], own: Any, expr: Any) -> Any:
-    """A call alone, as tests of the types of ops make it, is a program of its free variables."""
     typed = real(own, expr)
     if isinstance(typed, tvm.ir.Call) and isinstance(typed.op, tvm.ir.Op):
-        result = relax.Var("result", typed.ty)
-        body = real(own, relax.SeqExpr([relax.BindingBlock([relax.VarBinding(result, typed)])], result))
-        function = relax.Function(relax.analysis.free_vars(typed), body, is_pure=False)
-        collector.keep(tvm.IRModule({"main": function.with_attr("global_symbol", "main")}), "call")
+        collector.keep_call(typed, partial(real, own))
     return typed
 
 

@@ -6,14 +6,16 @@ lists of arrays differ.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import tvm
 import tvm_ffi
+from tvm import relax
 
 from eqsat_layout.validation.inputs import WHOLE, Draw
 
@@ -21,16 +23,44 @@ Array = npt.NDArray[Any]
 
 EQUAL, ROUNDING, DIFFERENT = "equal", "rounding", "differ"
 
+KINDS: Final[Mapping[str, Callable[[Array], Array]]] = {
+    "whole": lambda array: array,
+    "not zero": lambda array: np.where(array == 0, 1, array),
+    "indices": lambda array: np.abs(array) % 2,
+}
+"""Kinds of inputs: as they are drawn; without what may not divide; zeros and ones, which may be indices."""
+
+_AXES: Final = 2
 _MARGIN: Final = 1 << 16
 _ALIGNMENT: Final = 64
 _SHARE: Final = {"float64": 1e-9, "float32": 2e-4, "float16": 2e-2, "bfloat16": 1e-1}
 """Of the largest element: where constants and functions are not exact, orders of additions show."""
 
 
-def whole_inputs(function: Any, size: int, seed: int, *, distinct: bool, tiny: bool = False) -> list[Any]:
-    """Small whole numbers, also in floats; ``tiny``: zeros and ones, which may be indices."""
-    inputs = Draw(size, seed, WHOLE, distinct=distinct).inputs(function)
-    return [_tiny(value) for value in inputs] if tiny else inputs
+def whole_inputs(function: Any, size: int, seed: int, kind: str, *, distinct: bool) -> list[Any]:
+    """Small whole numbers, also in floats, of one of :data:`KINDS`. What no type says is float32, of two axes."""
+    known = SimpleNamespace(params=[SimpleNamespace(name=p.name, ty=_known(p.ty, size)) for p in function.params])
+    inputs = Draw(size, seed, WHOLE, distinct=distinct).inputs(known)
+    return [_whole(value, KINDS[kind]) for value in inputs]
+
+
+def is_open(function: Any) -> bool:
+    """Whether a type of a parameter does not say a shape or what the numbers are."""
+    return not all(tvm_ffi.structural_equal(_known(param.ty, _AXES), param.ty) for param in function.params)
+
+
+def _known(ty: Any, size: int) -> Any:
+    if isinstance(ty, relax.TupleType):
+        return relax.TupleType([_known(each, size) for each in ty.fields])
+    if isinstance(ty, relax.ShapeType) and ty.values is None:
+        return relax.ShapeType([size] * (ty.ndim if ty.ndim >= 0 else _AXES))
+    if isinstance(ty, relax.TensorType):
+        is_sized = hasattr(ty.shape, "values")
+        if is_sized and ty.dtype is not None:
+            return ty
+        dtype, ndim = ty.dtype or "float32", ty.ndim if ty.ndim >= 0 else _AXES
+        return relax.TensorType(ty.shape, dtype) if is_sized else relax.TensorType(None, dtype, ndim=ndim)
+    return relax.TensorType(None, "float32", ndim=_AXES) if isinstance(ty, relax.AnyType) else ty
 
 
 def copied(value: Any, byte: int) -> Any:
@@ -96,13 +126,13 @@ def _compared(wanted: Array, found: Array, least: float) -> tuple[str, str]:
     return (ROUNDING if close.all() else DIFFERENT), text
 
 
-def _tiny(value: Any) -> Any:
+def _whole(value: Any, change: Callable[[Array], Array]) -> Any:
     if not hasattr(value, "numpy"):
-        return _mapped(_tiny, value)
+        return _mapped(partial(_whole, change=change), value)
     array = value.numpy()
     if str(array.dtype) not in _SHARE and array.dtype.kind not in "iu":
         return value
-    return tvm.runtime.tensor((np.abs(array.astype("float64")) % 2).astype(array.dtype))
+    return tvm.runtime.tensor(change(array.astype("float64")).astype(array.dtype))
 
 
 def _mapped(function: Any, value: Any) -> Any:

@@ -26,13 +26,15 @@ _PARTICULARS: Final = re.compile(r"[:;].*| '.*", re.DOTALL)
 
 @dataclass(frozen=True)
 class Outcome:
-    """``digest``: of the module; ``name``: the first one that a test knows it by."""
+    """``digest``: of the module; ``name``: the first one that a test knows it by; ``lost``: how many kinds of inputs
+    ended stock TVM's process."""
 
     digest: str
     name: str
     way: str
     kind: str
     text: str
+    lost: int = 0
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import ctypes
 import os
 import resource
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -23,7 +23,17 @@ import tvm_ffi
 from tvm import relax
 
 import eqsat_layout
-from bench.soundness.tvm_suite.inputs import DIFFERENT, EQUAL, Array, coarsest, compared, copied, whole_inputs
+from bench.soundness.tvm_suite.inputs import (
+    DIFFERENT,
+    EQUAL,
+    KINDS,
+    Array,
+    coarsest,
+    compared,
+    copied,
+    is_open,
+    whole_inputs,
+)
 from bench.soundness.tvm_suite.layouts import DESIRED, has_layouts
 from eqsat_layout.errors import EqsatError
 from eqsat_layout.notes import last_of
@@ -35,6 +45,7 @@ from eqsat_layout.validation.results import public_functions
 REFUSED, REFUSED_ALONE, RAISED, UNRUN, NOTHING = "refused", "refused alone", "crash", "not run", "nothing to do"
 """``REFUSED_ALONE``: stock TVM runs it. ``RAISED``: no error of ours on purpose. ``UNRUN``: stock TVM can't build or
 run it, and ours came to its end."""
+STOCK_DIED: Final = "stock TVM's process was lost"
 
 _SIZES: Final = (3, 5)
 _MEMORY: Final = 12 << 30
@@ -65,13 +76,13 @@ class Stock:
     is_built: bool
 
 
-def tried(job: tuple[str, str, bool, int]) -> tuple[str, str]:
-    """What comes of the module at a path in one of :data:`WAYS`; then, whether stock TVM comes to its end, and the
-    number of those that are tried at a time: each has one core."""
-    path, way, has_stock, number = job
-    _stay_on_core(number)
+def tried(job: tuple[str, str, int, int]) -> tuple[str, str]:
+    """What comes of the module at a path in one of :data:`WAYS`; then, how many kinds of inputs ended stock TVM's
+    process, and the number of those that are tried at a time: each has one core."""
+    path, way, lost, number = job
+    _bounded(number)
     try:
-        stock = _stock(path) if has_stock else Stock(_loaded(path), [], "stock TVM's process was lost", False)
+        stock = _stock(path, lost) if lost < len(KINDS) else Stock(_loaded(path), [], STOCK_DIED, False)
     except NotLoadedError as error:
         return UNRUN, f"it can't be loaded: {error}"
     before = tvm.ir.save_json(stock.mod)
@@ -87,9 +98,11 @@ def tried(job: tuple[str, str, bool, int]) -> tuple[str, str]:
 
 
 @lru_cache(maxsize=1)
-def _stay_on_core(number: int) -> None:
+def _bounded(number: int) -> None:
+    """On one core, with so much memory."""
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {cores[number % len(cores)]})
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
 
 
 def _place(error: BaseException) -> str:
@@ -159,23 +172,30 @@ def _agreement(stock: Stock, executable: Any) -> tuple[str, str]:
 
 
 def _loaded(path: str) -> Any:
+    """With all its Relax functions public if none is: those of a test that gives them to a pass alone."""
     try:
-        return tvm.ir.load_json(Path(path).read_text())
+        mod = tvm.ir.load_json(Path(path).read_text())
     except AttributeError as error:
         raise NotLoadedError(last_of(error)) from error
+    if not any(public_functions(mod)):
+        for var, function in mod.functions_items():
+            if isinstance(function, relax.Function):
+                mod.update_func(var, function.with_attr("global_symbol", var.name_hint))
+    return mod
 
 
 @lru_cache(maxsize=1)
-def _stock(path: str) -> Stock:
+def _stock(path: str, lost: int) -> Stock:
     mod = _loaded(path)
     try:
         executable = _stock_build(mod)
     except Exception as error:  # on purpose: whatever stock TVM raises, it says nothing of this module
-        return Stock(mod, [], f"stock TVM can't build it: {last_of(error)[:150]}", False)
+        what = "what has no shape or type" if any(is_open(f) for _, f in public_functions(mod)) else "it"
+        return Stock(mod, [], f"stock TVM can't build {what}: {last_of(error)[:150]}", False)
     cases, reasons = list[Case](), list[str]()
     for name, function in sorted(public_functions(mod), key=lambda item: item[0]):
         for size in _SIZES if _is_symbolic(function) else _SIZES[:1]:
-            found = _case(executable, name, function, size)
+            found = _case(executable, name, function, size, list(KINDS)[lost:])
             if isinstance(found, Case):
                 cases.append(found)
             else:
@@ -183,11 +203,11 @@ def _stock(path: str) -> Stock:
     return Stock(mod, cases, "; ".join(reasons) or ("" if cases else "no function is public"), True)
 
 
-def _case(executable: Any, name: str, function: Any, size: int) -> Case | str:
+def _case(executable: Any, name: str, function: Any, size: int, kinds: Sequence[str]) -> Case | str:
     why = ""
-    for tiny, distinct in product((False, True), (True, False)):
+    for kind_of_inputs, distinct in product(kinds, (True, False)):
         try:
-            inputs = whole_inputs(function, size, size, distinct=distinct, tiny=tiny)
+            inputs = whole_inputs(function, size, size, kind_of_inputs, distinct=distinct)
             arrays, others = (_run(executable, name, inputs, byte) for byte in (0x40, 0xB3))
         except NoInputsError as error:
             return str(error)
@@ -228,6 +248,3 @@ def _run(executable: Any, name: str, inputs: list[Any], byte: int = 0x40) -> lis
 
 def _arrays(value: Any) -> Iterator[Array]:
     return arrays_in(list(value) if isinstance(value, tvm.runtime.ShapeTuple) else value)
-
-
-resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
