@@ -27,7 +27,7 @@ _USERS_RULE = 1_000
 """A step through an equality of a user's rule counts as so many of the package's: what holds anyway needs none."""
 
 
-_PHASES = {"logical": 0, "flow": 1, "build": 2}
+_PHASES = {"logical": 0, "settle": 1, "flow": 2, "build": 3}
 
 
 @dataclass(frozen=True)

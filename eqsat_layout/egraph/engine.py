@@ -77,7 +77,7 @@ class Engine:
         self._owned = OwnedEGraph(self._folder, shipped)
         self.history: list[LogEntry] = []
         self.matches: Counter[str] = Counter()
-        self._recent: deque[list[Any]] = deque(maxlen=_RECENT)
+        self._ruleset, self._recent = "", deque[list[Any]](maxlen=_RECENT)
         self._strings: dict[Any, str] = {}
         self._commands = list(shipped)
         for command in () if self._owned.is_declared else shipped:
@@ -152,6 +152,8 @@ class Engine:
         """Runs ``ruleset`` until nothing changes, until it hits a limit, or for a while."""
         steps = 1 if budget.begins_slowly else _MOST_STEPS
         nodes, memory, taken = self.size(), used_megabytes(), 0
+        if ruleset != self._ruleset:
+            self._ruleset, self._recent = ruleset, deque(maxlen=_RECENT)
         self._recent.append([])
         while True:
             text = f"(run {ruleset} {steps})"

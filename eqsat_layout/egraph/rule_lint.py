@@ -38,7 +38,7 @@ def lint(rule: Rule) -> Iterator[str]:
 def _slips(rule: Rule) -> Iterator[str]:
     """What keeps a rule from ever being applied."""
     if not rule.ruleset:
-        yield "it is in no ruleset, so it never runs: say :ruleset logical, flow or build"
+        yield "it is in no ruleset, so it never runs: say :ruleset logical, settle, flow or build"
     names: dict[Expr, str] = {}
     for fact in rule.body:
         if isinstance(fact, tuple) and fact[:1] == ("is",) and len(fact) == 3 and isinstance(fact[2], str):

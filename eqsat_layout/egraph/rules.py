@@ -55,6 +55,8 @@ _MAKING: Final = "make.egg"
 
 LARGEST: Final = 64 << 20
 """Bytes of a rule file."""
+LOADING: Final = ("handles", "load")
+"""Rulesets that are run before a program is there, to the end."""
 
 
 @cache
@@ -119,6 +121,7 @@ def read_all(sources: Iterable[RuleSource]) -> list[Command]:
             read = read_file(source) if isinstance(source, Path) else read_rule_text(source.command.text, file)
             forms = read.forms
             declared = check_forms(forms, file, declared)
+            _check_rulesets(forms, file)
         _check_names(forms, file, named)
         commands += _commands(forms, file) if isinstance(source, Path) else [source.command]
     return commands
@@ -133,6 +136,17 @@ def _check_names(forms: Iterable[Form], file: str, named: dict[str, str]) -> Non
                 if value.text in named:
                     raise RuleError(f"{where}: a rule is called {value.text} already: {named[value.text]}")
                 named[value.text] = where
+
+
+def _check_rulesets(forms: Iterable[Form], file: str) -> None:
+    """Refuses rules of somebody's own where a program is loaded: what these would match is held to no limit."""
+    for form in forms:
+        for key, value in itertools.pairwise(form.parts):
+            if isinstance(key, Token) and key.text == ":ruleset" and isinstance(value, Token) and value.text in LOADING:
+                raise RuleError(
+                    f"{file}:{value.line}:{value.column}: the rules of {value.text} load the program, and are the "
+                    "package's: say :ruleset logical, settle, flow or build"
+                )
 
 
 def read_file(path: Path) -> RuleText:

@@ -59,16 +59,32 @@ def test_memory_that_ends_in_an_error_of_ours_is_memory_all_the_same() -> None:
     assert rehearsed(write, lambda: 1, budget) == ("20 megabytes of memory", None)
 
 
-def test_facts_that_have_nothing_to_do_with_one_another_are_stopped_by_their_matches(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ruleset", ["logical", "settle"])
+def test_facts_that_have_nothing_to_do_with_one_another_are_stopped_by_their_matches(
+    tmp_path: Path, ruleset: str
+) -> None:
     """Millions of matches gave few new nodes: it took a minute and 1.2 GB until that was stopped."""
     mine = tmp_path / "mine.egg"
     mine.write_text(
-        "(rule ((= y (Op k (Arg x (End))))) ((union y (Op k (Arg y (End))))) :ruleset logical)\n"
+        f"(rule ((= y (Op k (Arg x (End))))) ((union y (Op k (Arg y (End))))) :ruleset {ruleset})\n"
         "(rule ((= y (Op k (Arg x (End)))) (= z (Op j (Arg w (End))))) ((Op k (Arg z (End))))"
-        ' :ruleset logical :name "all on all")\n'
+        f' :ruleset {ruleset} :name "all on all")\n'
     )
     module = program(lambda b, x: b.emit(op.negative(b.emit(op.nn.relu(x)))), (4, 4))
     notes: list[str] = []
     optimize(module, rules=[mine], limits=Limits(matches=2_000), notes=notes)
     assert "limit of 2,000 matches, which a single step would take; still at work: rule 'all on all'" in notes[0]
     assert not any("not known" in note for note in notes)
+
+
+def test_what_is_still_at_work_is_of_the_phase_that_was_stopped(tmp_path: Path) -> None:
+    """Where the first step of a phase was too large, a rule of the phase before was named."""
+    mine = tmp_path / "mine.egg"
+    facts = " ".join(f"(= v{n} (Op k{n} a{n}))" for n in range(8))
+    mine.write_text(f'(rule ({facts}) ((live v0)) :ruleset settle :name "all on all")\n')
+    module = program(lambda b, x: b.emit(op.nn.relu(b.emit(op.add(x, b.emit(op.nn.relu(x)))))), (4, 4))
+    notes: list[str] = []
+    optimize(module, rules=[mine], limits=Limits(matches=2_000), notes=notes)
+    (note,) = [line for line in notes if "were stopped" in line]
+    assert "phase 'settle'" in note
+    assert "still at work" not in note

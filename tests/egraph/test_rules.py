@@ -76,6 +76,7 @@ def test_every_own_rule_has_a_name_and_an_equation_over_it() -> None:
         ("(relation a (Tensr))\n", "mine.egg:1:", "did you mean 'Tensor'?"),
         ("(rule ((want y f)) ((want y f)) :ruleset flw :name \"r\")\n", "mine.egg:1:", "rule 'r': No such ruleset"),
         ("(rule ((= a (Arg x (End) (End)))) ((want x x)) :ruleset flow)\n", "mine.egg:1:13", "'Arg' has 2 columns"),
+        ("(rule ((row-ref r)) ((row-ref r)) :ruleset load)\n", "mine.egg:1:44", "load the program"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_reported_with_file_and_line(tmp_path: Path, text: str, where: str, what: str) -> None:

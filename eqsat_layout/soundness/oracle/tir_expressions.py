@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import tvm
+import tvm_ffi
 from tvm import tirx
 
 from eqsat_layout.soundness.oracle.tir_calls import CALLS
@@ -21,6 +22,8 @@ from eqsat_layout.soundness.oracle.tir_values import (
     Code,
     InterpreterError,
     Mask,
+    Shared,
+    begun_anew,
     chosen,
     decided,
     lifted,
@@ -56,15 +59,42 @@ class EnclosingFunction:
 
 
 class Expressions:
-    """The expressions on one grid. ``scope`` says what the variables are."""
+    """The expressions on one grid. ``scope`` says what the variables are.
+
+    What stands in one of them several times, as the indices of bicubic samples do, is compiled and computed once.
+    """
 
     def __init__(self, function: EnclosingFunction, axes: int, scope: Mapping[Any, Code]) -> None:
         self.function = function
         self.axes = axes
         self.scope = dict(scope)
+        self._known: dict[tuple[Any, int], tuple[Shared, Mask | None]] | None = None
 
     def compile(self, expr: Any, lanes: Mask | None = None) -> Code:
         """The code of ``expr``, which only ``lanes`` ask for, as far as that is known now."""
+        if type(expr) in _LEAVES:
+            return self.compile_anew(expr, lanes)
+        if self._known is None:
+            return self._compile_whole(expr, lanes)
+        key = tvm_ffi.StructuralKey(expr), id(lanes)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = Shared.of(self.compile_anew(expr, lanes)), lanes  # it keeps its id so
+        elif found[0].may_be_shared:
+            found[0].is_shared = True
+        return found[0].code
+
+    def _compile_whole(self, expr: Any, lanes: Mask | None) -> Code:
+        """The code of an expression that stands by itself."""
+        parts = self._known = {}
+        try:
+            code = self.compile_anew(expr, lanes)
+        finally:
+            self._known = None
+        return begun_anew(code) if any(part.is_shared for part, _ in parts.values()) else code
+
+    def compile_anew(self, expr: Any, lanes: Mask | None) -> Code:
+        """The code of an expression, whatever was compiled before."""
         kind = type(expr)
         if kind is tvm.ir.Var:
             code: Code | None = self.scope.get(expr)
@@ -145,6 +175,7 @@ class Expressions:
         return lifted(compute, [self.compile(argument, lanes) for argument in call.args])
 
 
+_LEAVES = (tvm.ir.Var, tirx.IntImm, tirx.FloatImm)
 _UNARY: Mapping[Any, Any] = {tirx.Not: np.logical_not, tirx.BitwiseNot: np.bitwise_not}
 
 

@@ -269,11 +269,11 @@ class _Ahead(Expressions):
 
     def compile(self, expr: Any, lanes: Mask | None = None) -> Code:
         if not self._is_free(expr):
-            return super().compile(expr, lanes)
+            return self.compile_anew(expr, lanes)
         code = self.everything.compile(expr, lanes)
         if code.known is not None and code.known.size == 1:
             return code
-        own = super().compile(expr, lanes) if code.known is not None and not self._reads_iterations(expr) else None
+        own = self.compile_anew(expr, lanes) if code.known is not None and not self._reads_iterations(expr) else None
         if own is not None and own.known is not None:
             return own
         if code.unsafe and self.conditional:
@@ -313,7 +313,7 @@ class _Unbound(Expressions):
         if type(expr) is tvm.ir.Var:
             found: Code = self.scope.get(expr, _UNKNOWN)
             return found
-        return super().compile(expr, lanes)
+        return self.compile_anew(expr, lanes)
 
 
 def _absent(frame: Frame, taken: Mask | None) -> Pair:

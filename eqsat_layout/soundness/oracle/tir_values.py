@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -50,6 +50,8 @@ class Frame:
     """What of a reduction's body does not read its result, for all of its iterations."""
     slices: list[Pair] = field(default_factory=list)
     """The same for the iteration that runs."""
+    shared: dict[Shared, Pair] = field(default_factory=dict)
+    """What parts of the expression that is evaluated are worth, of those that stand there several times."""
     turns: int = 0
     """Of loops whose ends the operands decide."""
     work: int = 0
@@ -84,6 +86,42 @@ class Code:
     def constant(value: Array) -> Code:
         """The same value in every run."""
         return Code(lambda frame, taken: (value, None), value)
+
+
+@dataclass(slots=True, eq=False)
+class Shared:
+    """A part of an expression that may stand there several times: then it is computed once for each evaluation."""
+
+    run: Run
+    code: Code = field(init=False)
+    may_be_shared: bool
+    """Whether it is the same whichever lanes ask for it, and no number that is there anyway."""
+    is_shared: bool = False
+
+    @staticmethod
+    def of(code: Code) -> Shared:
+        part = Shared(code.run, code.known is None and not code.unsafe)
+        part.code = replace(code, run=part) if part.may_be_shared else code
+        return part
+
+    def __call__(self, frame: Frame, taken: Mask | None) -> Pair:
+        if not self.is_shared:
+            return self.run(frame, taken)
+        found = frame.shared.get(self)
+        if found is None:
+            found = frame.shared[self] = self.run(frame, taken)
+        return found
+
+
+def begun_anew(code: Code) -> Code:
+    """An expression with parts that are shared in it: what they were worth the last time is forgotten first."""
+    run = code.run
+
+    def begin(frame: Frame, taken: Mask | None) -> Pair:
+        frame.shared.clear()
+        return run(frame, taken)
+
+    return replace(code, run=begin)
 
 
 def scalar(value: float, dtype: str) -> Array:

@@ -37,6 +37,7 @@ _NUMBER = re.compile(r"\d+")
 _PRINTED = re.compile(r"[\[(][^\[\]()]*[\])]|\bT\.\w+|\b(?:u?int|float|bool)\d*\b|-?\d+")
 """What in a reason is about this call: what stands in parentheses, dtypes, numbers."""
 _LENGTH = 120
+NOTHING = "it holds no elements"
 
 
 @dataclass
@@ -65,7 +66,7 @@ class CallSearch:
         looked_at = 0
         for _ in range(steps):
             call = self._next()
-            why = call.refusal
+            why = call.refusal or (NOTHING if call.holds_nothing else "")
             if not why:
                 why = unwanted(call)
                 looked_at += 1

@@ -55,6 +55,8 @@ class FittingParts:
         if isinstance(result, tuple) or len(operands) != 1:
             raise MisfitError
         given = operands[0]
+        if any(ty is not None and 0 in ty.shape for ty in (given, result)):
+            raise MisfitError  # programs have no views of what holds nothing: it stays as it lies
         called = self._those_called(text)
         fitting = [
             part

@@ -18,6 +18,8 @@ from eqsat_layout.tir.arithmetic import are_floats
 
 TRIED = 6
 """Numbers that are tried in the place of elements: of all, and of one."""
+_ANOTHER = "another operand of"
+"""What a counterexample says of one."""
 
 
 def forgotten_operand(model: RuleModel, name: str, operands: tuple[int, ...], place: int) -> Array | None:
@@ -27,7 +29,7 @@ def forgotten_operand(model: RuleModel, name: str, operands: tuple[int, ...], pl
     try:
         expected = values.op(name, operands)
         for candidate in _candidates(model, name, operands, place, expected):
-            number = values.intern(candidate, ("tried",))
+            number = values.intern(candidate, (_ANOTHER, name))
             if number != operands[place] and _result(values, name, operands, place, candidate) == expected:
                 return candidate
     except IllTypedError:  # one that is a tuple
@@ -57,7 +59,7 @@ def _candidates(model: RuleModel, name: str, operands: tuple[int, ...], place: i
 
 
 def _result(values: Values, name: str, operands: tuple[int, ...], place: int, operand: Array) -> int | None:
-    number = values.intern(operand, ("tried",))
+    number = values.intern(operand, (_ANOTHER, name))
     try:
         return values.op(name, (*operands[:place], number, *operands[place + 1 :]))
     except IllTypedError:  # an index that is out of bounds

@@ -16,16 +16,28 @@ from types import MappingProxyType
 
 from eqsat_layout.graph.borders import Part
 from eqsat_layout.graph.op_calls import parameters
-from eqsat_layout.maps import IndexMap
 from eqsat_layout.soundness.rules.body_searches import BodySearch
+from eqsat_layout.soundness.rules.empty_instances import EmptyInstances, copied
 from eqsat_layout.soundness.rules.fitting_parts import KINDS, FittingParts, MakeView, Shape
+from eqsat_layout.soundness.rules.instance_traits import (
+    Trait,
+    alike,
+    attribute_traits,
+    calls_in,
+    calls_of,
+    drawn_values,
+    is_idle,
+    is_tiny,
+    type_traits,
+    unit_axes,
+    unusable_calls,
+)
 from eqsat_layout.soundness.rules.known_ops import IS_PART, import_together, unusable
 from eqsat_layout.soundness.rules.narrow_sums import adds_many, adds_narrowly, has_long_axis
 from eqsat_layout.soundness.rules.promising import Promise
 from eqsat_layout.soundness.rules.schema import OpCall
 from eqsat_layout.soundness.rules.solver import Instance, Solver
 from eqsat_layout.soundness.rules.term_types import TermTypes
-from eqsat_layout.tir.arithmetic import are_floats
 
 EACH, TOGETHER = 4, 16
 """Instances of each body, and at the least of all together."""
@@ -51,9 +63,6 @@ DOUBTED = 2
 VAIN = 16
 """Calls of an op that are views, pads or crops, before it is taken to be nothing else."""
 
-Trait = tuple[str, ...]
-"""Of instances of one body: what some of them have in common."""
-
 
 class Instances:
     """Instances of bodies, in one vocabulary after the other; those of other vocabularies are kept."""
@@ -71,6 +80,7 @@ class Instances:
         self._taken: Counter[Trait] = Counter()
         self._chosen: Counter[str] = Counter()
         self._in_vain: Counter[str] = Counter()
+        self._empty = EmptyInstances()
 
     def keep(self, keys: Collection[str]) -> None:
         """Draws for these bodies only from now on."""
@@ -108,6 +118,10 @@ class Instances:
                 fresh += self._long(key, _telling(solver, promise, CHOICE * LOOKED_AT, 1, rng)[0])
             made[key] = [*fresh, *rng.sample(known, min(max(0, count - len(fresh)), len(known)))]
             known += fresh
+            if known:
+                beside, few = copied(rng), self._empty.draws(key)
+                solver = Solver(types, shapes, fitting, beside, few, self._good, Counter(), promise, may_be_empty=True)
+                made[key] += self._empty.solved(key, solver, promise)
             self._in_vain[key] = 0 if telling else self._in_vain[key] + 1
         return made
 
@@ -118,7 +132,7 @@ class Instances:
         while len(found) < count and (looked_at := list(islice(legal, min(LOOKED_AT, count - len(found))))):
             import_together(calls_in({key: looked_at}))
             for instance in looked_at:
-                why = dict(_unusable_calls(instance))
+                why = dict(unusable_calls(instance))
                 if why:
                     self._unusable[key] = next(iter(why.values()))
                 else:
@@ -161,17 +175,17 @@ class Instances:
         """The instances, those first whose attributes have values that were seen least; of every three one for its
         types as well, and one for the axes of its operands of which few are of one element: along these a window, or
         how far its elements are apart, makes no difference."""
-        waiting = [(instance, _attributes(key, instance), _types(key, instance)) for instance in drawn]
+        waiting = [(instance, attribute_traits(key, instance), type_traits(key, instance)) for instance in drawn]
         for way in itertools.cycle(("attributes", "types", "thick")):
             if not waiting:
                 break
             best = min(
                 waiting,
                 key=lambda one: (
-                    _alike(one[0]),
-                    _is_tiny(one[0]),
+                    alike(one[0]),
+                    is_tiny(one[0]),
                     self._doubts(one[0]),
-                    _unit_axes(one[0]) if way == "thick" else 0,
+                    unit_axes(one[0]) if way == "thick" else 0,
                     self._times((*one[1], *(one[2] if way == "types" else ()))),
                 ),
             )
@@ -181,14 +195,14 @@ class Instances:
 
     def _doubts(self, instance: Instance) -> int:
         """How many attributes have values with which TVM refused calls, and took none."""
-        values = [value for call in _calls(instance) for value in _values(call)]
+        values = [value for call in calls_of(instance) for value in drawn_values(call)]
         return sum(self._refused[value] >= DOUBTED and not self._taken[value] for value in values)
 
     def _is_legal(self, instance: Instance) -> bool:
         """Whether TVM legalises its calls; what their attributes are is remembered either way."""
-        calls = _calls(instance)
+        calls = calls_of(instance)
         for call in calls:
-            (self._refused if call.refusal else self._taken).update(_values(call))
+            (self._refused if call.refusal else self._taken).update(drawn_values(call))
         return not any(call.refusal for call in calls)
 
     def _times(self, traits: Iterable[Trait]) -> int:
@@ -206,98 +220,9 @@ def _telling(
     for instance in iter(solver.solve, None):
         is_kept = promise is None or promise.is_kept(solver.told, solver.types)
         may_be_twins = is_kept and len(others) > len(kept)
-        if rng.random() < IDLE or not _is_idle(instance, may_be_twins=may_be_twins):
+        if rng.random() < IDLE or not is_idle(instance, may_be_twins=may_be_twins):
             (kept if is_kept else others).append(instance)
         is_late = solver.draws < (1 - 1 / PATIENCE) * draws
         if len(kept) >= (count / CHOICE if is_late else count) or len(others) >= patience * count:
             break
     return kept, others[:count]
-
-
-def _calls(instance: Instance) -> list[OpCall]:
-    return [part for part in instance.values() if isinstance(part, OpCall)]
-
-
-def _alike(instance: Instance) -> int:
-    """How many of its calls have a twin."""
-    calls = [(c.name, c.operands, tuple(c.fields.items())) for c in _calls(instance)]
-    return len(calls) - len(set(calls))
-
-
-def _is_idle(instance: Instance, *, may_be_twins: bool = False) -> bool:
-    """Whether its parts are identities and its calls twins, so that much of the body is the same term twice; or there
-    is one element of everything."""
-    parts = [part for part in instance.values() if not isinstance(part, OpCall)]
-    is_plain = all(isinstance(part, IndexMap) and part.is_identity for part in parts)
-    return (is_plain and _alike(instance) > 0 and not may_be_twins) or _is_tiny(instance)
-
-
-def _is_tiny(instance: Instance) -> bool:
-    """Whether no operand of its calls has two elements: layouts, axes, orders and windows are all the same then."""
-    calls = _calls(instance)
-    return bool(calls) and all(extent in (0, 1) for call in calls for ty in call.operands for extent in ty.shape)
-
-
-def _unit_axes(instance: Instance) -> int:
-    """How many axes of the operands of its calls are of one element."""
-    calls = _calls(instance)
-    return sum(extent == 1 for call in calls for ty in call.operands for extent in ty.shape)
-
-
-def _unusable_calls(instance: Instance) -> Iterator[tuple[OpCall, str]]:
-    """Its calls that can't be run or are no ops, and why."""
-    for call in _calls(instance):
-        if unusable(call):
-            yield call, f"{call.name} ({call.attributes}): {unusable(call)}"
-
-
-def _values(call: OpCall) -> list[Trait]:
-    """Its attributes, as they were drawn."""
-    return [(call.name, name, str(value)) for name, value in call.values.items()]
-
-
-def _attributes(key: str, instance: Instance) -> tuple[Trait, ...]:
-    """Each attribute of each call, as TVM has it and not as it was written, or its name if it has none; views, pads and
-    crops themselves, but for identities, which are one.
-
-    Each by itself: of pools that keep a shape most have a window of one, each with a layout or dilation of its own.
-    """
-    found: list[Trait] = []
-    for variable in sorted(instance):
-        chosen = instance[variable]
-        if isinstance(chosen, OpCall):
-            fields = chosen.fields or {"op": chosen.name}  # a body may leave open which it is
-            found += [(key, variable, name, value) for name, value in fields.items()]
-        else:
-            idle = isinstance(chosen, IndexMap) and chosen.is_identity
-            found.append((key, variable, "identity" if idle else str(chosen)))
-    return tuple(found)
-
-
-def _types(key: str, instance: Instance) -> tuple[Trait, ...]:
-    """The dtypes that there are, which of several operands are of floats, the ranks, which operands have axes of one
-    element, and which the result's shape."""
-    calls = [c for name in sorted(instance) if isinstance(c := instance[name], OpCall)]
-    types = [ty for c in calls for ty in c.operands]
-    return (
-        (key, "dtypes", *sorted({ty.dtype for ty in types})),
-        *([(key, "floats", *(str(are_floats(ty.dtype)) for ty in types))] if types[1:] else []),
-        (key, "ranks", *(str(len(ty.shape)) for ty in types)),
-        (key, "units", *(str(1 in ty.shape) for ty in types)),
-        (key, "long", str(any(map(has_long_axis, calls)))),
-        (key, "as results", *(str(ty.shape == getattr(c.made, "shape", None)) for c in calls for ty in c.operands)),
-    )
-
-
-def calls_in(instances: Mapping[str, Sequence[Instance]]) -> Iterator[OpCall]:
-    """The calls of all instances."""
-    for found in instances.values():
-        for instance in found:
-            yield from _calls(instance)
-
-
-def parts_in(instances: Mapping[str, Sequence[Instance]]) -> Iterator[Part]:
-    """The views, pads and crops of all instances."""
-    for found in instances.values():
-        for instance in found:
-            yield from (part for part in instance.values() if not isinstance(part, OpCall))

@@ -32,7 +32,7 @@ def made_names(rule: Rule) -> Iterator[str]:
 
 def add_made_rows(model: RuleModel, names: Collection[str] = ()) -> None:
     """Adds them all, and more of ops that are called so."""
-    makes, values = model.lexicon.makes, model.values
+    values = model.values
     terms = [(k, a, y) for (k, a), y in model.ops.items()]
     several = [term for term in terms if isinstance(values.tensors[term[2]], tuple)]
     viewed = {y for (k, _), y in model.ops.items() if k in values.parts}
@@ -43,20 +43,32 @@ def add_made_rows(model: RuleModel, names: Collection[str] = ()) -> None:
     drawn += [twin for key, operands, _ in drawn for twin in _twins(model, key, operands)]
     for k, a, y in drawn:
         name, settings = _asked_for(model, k)
-        try:
-            if not values.equal(values.makes.make(values, name, settings, a), y):
-                continue  # an op that is called the same and is another: nobody said that it is this one
-        except IllTypedError:
-            continue
-        model.makes[name, settings, a] = y
-        model.add("made", y)
-        model.add("becomes", y, y)
-        model.add("may-become", y, y)
-        types = makes.type_names(values, a)
-        model.add("make", name, settings, types, makes.graph_of(name, settings, types))
-        for i in range(len(a) + 1):
-            model.add("typed-all", a[i:], makes.type_names(values, a[i:]))
-            model.add("typing-all", a[i:])
+        if _add_made(model, name, settings, a, y):
+            for operands, result in _of_other_types(model, k, settings):
+                is_made = _add_made(model, name, settings, operands, result)
+                if is_made and values.are_of_two_types(y, result):
+                    model.add("may-become", y, result)  # which says nothing then
+                    model.add("may-become", result, y)
+
+
+def _add_made(model: RuleModel, name: str, settings: str, operands: tuple[int, ...], result: int) -> bool:
+    """Adds a term and its rows; whether what is asked for so is this one."""
+    makes, values = model.lexicon.makes, model.values
+    try:
+        if not values.equal(values.makes.make(values, name, settings, operands), result):
+            return False  # an op that is called the same and is another: nobody said that it is this one
+    except IllTypedError:
+        return False
+    model.makes[name, settings, operands] = result
+    model.add("made", result)
+    model.add("becomes", result, result)
+    model.add("may-become", result, result)
+    types = makes.type_names(values, operands)
+    model.add("make", name, settings, types, makes.graph_of(name, settings, types))
+    for i in range(len(operands) + 1):
+        model.add("typed-all", operands[i:], makes.type_names(values, operands[i:]))
+        model.add("typing-all", operands[i:])
+    return True
 
 
 def _name(model: RuleModel, key: str) -> str:
@@ -75,6 +87,18 @@ def _twins(model: RuleModel, key: str, operands: tuple[int, ...]) -> Iterator[tu
             yield twin, operands, made
 
 
+def _of_other_types(model: RuleModel, key: str, settings: str) -> Iterator[tuple[tuple[int, ...], int]]:
+    """The same op with the same attributes, on operands of other types."""
+    name, takes = _name(model, key), model.takes(key)
+    alike = [k for k in model.vocabulary.signatures if name and _name(model, k) == name and model.takes(k) != takes]
+    for other in model.rng.sample(alike, len(alike)):
+        operands = model.operands_for(other) if _settings(model, other) == settings else None
+        made = None if operands is None else model.try_apply(other, operands)
+        if operands is not None and made is not None:
+            yield operands, made
+            return
+
+
 def add_types(model: RuleModel) -> None:
     """The types of all tensors."""
     makes, values = model.lexicon.makes, model.values
@@ -89,8 +113,12 @@ def add_types(model: RuleModel) -> None:
 
 def _asked_for(model: RuleModel, key: str) -> tuple[str, str]:
     """What a rule would say to have this op: its signature, or its name with its attributes."""
-    signature = model.values.signatures.get(key)
+    settings = _settings(model, key)
+    return (key, "") if settings is None or model.rng.random() < 0.4 else (_name(model, key), settings)
+
+
+def _settings(model: RuleModel, key: str) -> str | None:
+    """The attributes of an op as a rule would say them, if it has a name."""
+    signature = model.vocabulary.signatures.get(key)
     attributes = None if signature is None else attributes_of(signature.template)
-    if signature is None or attributes is None or model.rng.random() < 0.4:
-        return key, ""
-    return signature.name, ", ".join(f"{name}={shown(value)}" for name, value in attributes.items())
+    return None if attributes is None else ", ".join(f"{name}={shown(value)}" for name, value in attributes.items())

@@ -14,13 +14,15 @@ from dataclasses import dataclass, replace
 from eqsat_layout.egraph.expressions import Expr, is_variable, literal_sort
 from eqsat_layout.egraph.rule_forms import Rule
 from eqsat_layout.errors import RuleError
-from eqsat_layout.soundness.rules.fuzzer import Fuzzer
+from eqsat_layout.soundness.rules.fuzzer import FEW_RULES, Fuzzer
 from eqsat_layout.soundness.rules.prover import Prover
 from eqsat_layout.soundness.rules.reports import Effort, FuzzReport
 from eqsat_layout.soundness.rules.rule_base import RuleBase
 
 ROUND = 10
 """Models after which the mutants that were caught are let go."""
+FEW = 4 * FEW_RULES
+"""Up to so many mutants are fuzzed in groups of which the models are made: each round takes longer, and finds more."""
 KINDS = ('"view"', '"pad"', '"crop"')
 
 
@@ -72,9 +74,11 @@ def judge(
     matched: set[str] = set()
     start, made = time.perf_counter(), 0
     while left and made < models and time.perf_counter() < start + seconds:
-        report = _round(base, left, seed, made)
-        wrong = {r.rule.name for r in report.rules if r.failures}
-        matched |= {r.rule.name for r in report.rules if r.matches}
+        size = FEW_RULES if len(left) <= FEW else len(left)
+        groups = [left[n : n + size] for n in range(0, len(left), size)]
+        found = [r for group in groups for r in _round(base, group, seed, made).rules]
+        wrong = {r.rule.name for r in found if r.failures}
+        matched |= {r.rule.name for r in found if r.matches}
         caught += [m for m in left if m.rule.name in wrong]
         left = [m for m in left if m.rule.name not in wrong]
         made += ROUND
@@ -95,7 +99,8 @@ def mutants_of(rule: Rule, base: RuleBase) -> Iterator[Mutant]:
         if made.text in seen:
             continue
         seen.add(made.text)
-        named = replace(made, name=f"{rule.name}~{len(seen) - 1}")
+        suffix = f"~{len(seen) - 1}"  # also of the key: what is known to be wrong is looked at no longer
+        named = replace(made, name=rule.name + suffix, key=rule.key + suffix)
         if _is_well_formed(named, base):
             yield Mutant(rule, named, change)
 

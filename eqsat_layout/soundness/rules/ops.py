@@ -274,6 +274,6 @@ def why_never_run(name: str) -> str:
         return NO_WORDS.format(code[0])
     search = CallSearch(name, random.Random(name))
     search.run(unusable)
-    reasons = [why for call, why in search.calls.values() if call.made is not None]
+    reasons = [why for call, why in search.calls.values() if call.made is not None and not call.holds_nothing]
     reasons = reasons or [why for _, why in search.calls.values()]
     return f"no call of it is found that can be run: {reasons[-1]}"

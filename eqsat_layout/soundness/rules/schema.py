@@ -20,7 +20,7 @@ from tvm import relax
 
 from eqsat_layout.errors import ILL_TYPED
 from eqsat_layout.graph.graph import TensorType
-from eqsat_layout.graph.legalize import REFUSALS, describes_kernel
+from eqsat_layout.graph.legalize import REFUSALS, describes_kernel, kernel_of
 from eqsat_layout.graph.op_calls import attributes_of, documentation_of, fields_of, function_of, parameters
 from eqsat_layout.graph.op_names import relax_ops
 from eqsat_layout.notes import last_of
@@ -108,7 +108,8 @@ class OpCall:
         if legalizer is None:
             return ""
         variables = self.variables
-        if describes_kernel(legalizer, normalized(self.build(*variables))):
+        call = normalized(self.build(*variables))
+        if describes_kernel(legalizer, call) or (self.holds_nothing and kernel_of(call) is not None):
             return ""
         builder = relax.BlockBuilder()
         why = "it is not legalised"
@@ -122,9 +123,21 @@ class OpCall:
         return why if legal.same_as(call) else ""
 
     @property
+    def results(self) -> tuple[TensorType, ...]:
+        """The types of all its results; none if type inference refuses it."""
+        made = self.made
+        return made if isinstance(made, tuple) else () if made is None else (made,)
+
+    @cached_property
+    def holds_nothing(self) -> bool:
+        """Whether an operand or a result of it has no elements."""
+        return any(map(is_empty, (*self.operands, *self.results)))
+
+    @property
     def is_computable(self) -> bool:
-        """Whether type inference takes it, and TVM's legalisation too, if there is one."""
-        return not self.refusal
+        """Whether type inference takes it, and TVM's legalisation too, if there is one; and there is something to
+        compute."""
+        return not self.refusal and not self.holds_nothing
 
 
 def normalized(call: Any) -> Any:
@@ -248,13 +261,18 @@ def _build(
     return function_of(name)(**arguments, **attributes)
 
 
+def is_empty(ty: TensorType) -> bool:
+    """Whether it has no elements."""
+    return 0 in ty.shape
+
+
 def small_type(ty: Any) -> TensorType | None:
     """The type of a tensor of known shape that has few elements, of a dtype that NumPy has; None if it is another."""
     extents = getattr(getattr(ty, "shape", None), "values", None)
     if not isinstance(ty, relax.TensorType) or extents is None:
         return None
-    shape = tuple(int(e) if isinstance(e, tvm.tirx.IntImm) else 0 for e in extents)
+    shape = tuple(int(e) if isinstance(e, tvm.tirx.IntImm) else -1 for e in extents)
     size = math.prod(shape)
     is_small = size <= 16 * LARGEST or size == max(shape) <= LONGEST
-    fits = str(ty.dtype) in COMPUTED and is_small and all(e > 0 for e in shape)
+    fits = str(ty.dtype) in COMPUTED and is_small and all(e >= 0 for e in shape)
     return TensorType(shape, str(ty.dtype)) if fits else None

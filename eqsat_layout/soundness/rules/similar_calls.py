@@ -55,6 +55,8 @@ _TURNED = 0.1
 """How often what has steps goes the other way."""
 LONG_ONES = 0.08
 """How often a first operand has a long axis."""
+_EMPTIED = 0.5
+"""How often an operand has no elements, where there may be such."""
 _AS_USUAL = 0.3
 """How often an op of whose operands nothing is known takes those that it takes elsewhere."""
 
@@ -86,11 +88,13 @@ class SimilarCalls:
         numbers: Sequence[Any] = (),
         long: int = LONG,
         long_ones: float = LONG_ONES,
+        *,
+        may_be_empty: bool = False,
     ):
         """``numbers``: those that decide what the rule says; ``long``: the extent of long axes;
-        ``long_ones``: how often there is one."""
+        ``long_ones``: how often there is one; ``may_be_empty``: with tensors of no elements."""
         self._shapes, self._dtype, self._good, self._rng, self._numbers = shapes, dtype, good, rng, numbers
-        self._long, self._long_ones = long, long_ones
+        self._long, self._long_ones, self._may_be_empty = long, long_ones, may_be_empty
 
     def call(
         self, text: str, known: Sequence[TensorType | None], result: Type | None, body: BodyClaims, *, exact: bool
@@ -127,7 +131,22 @@ class SimilarCalls:
         said = _said(text, body)
         call = drawn(text, [first, *known[1:]], rng, exact=exact, kept={**self._like(usual, body), **said})
         call = self._changed(call, body)
+        if self._may_be_empty and rng.random() < _EMPTIED:
+            call = self._emptied(call, known)
         return call if all([call.values.get(name)] == [value] for name, value in said.items()) else None  # NaN too
+
+    def _emptied(self, call: OpCall, known: Sequence[TensorType | None]) -> OpCall:
+        """The call with an operand of no elements, if one may be of another type than it is."""
+        free = [i for i, ty in enumerate(call.operands) if ty.shape and (i >= len(known) or known[i] is None)]
+        if not free:
+            return call
+        types, place = list(call.operands), self._rng.choice(free)
+        shape = list(types[place].shape)
+        shape[self._rng.randrange(len(shape))] = 0
+        alike = [i for i in free if types[i] == types[place]] if self._rng.random() < _EMPTIED else [place]
+        for i in alike:
+            types[i] = TensorType(tuple(shape), types[i].dtype)
+        return drawn(call.name, types, self._rng, exact=True, kept=call.values)
 
     def _changed(self, call: OpCall, body: BodyClaims) -> OpCall:
         """The call, or one like it with what decides in it, or that goes the other way."""

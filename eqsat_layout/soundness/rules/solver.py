@@ -23,7 +23,16 @@ from eqsat_layout.soundness.rules.draws import COMPUTED, DTYPES
 from eqsat_layout.soundness.rules.fitting_parts import KINDS, FittingParts, MisfitError, Shape, Type, taken
 from eqsat_layout.soundness.rules.known_ops import layout_part_of, unusable
 from eqsat_layout.soundness.rules.promising import Promise
-from eqsat_layout.soundness.rules.schema import LONG, LONGEST, OpCall, all_ops, drawn, has_attributes, takes_operands
+from eqsat_layout.soundness.rules.schema import (
+    LONG,
+    LONGEST,
+    OpCall,
+    all_ops,
+    drawn,
+    has_attributes,
+    is_empty,
+    takes_operands,
+)
 from eqsat_layout.soundness.rules.similar_calls import LONG_ONES, BodyClaims, SimilarCalls
 from eqsat_layout.soundness.rules.term_types import AppliedTerm, TermTypes
 
@@ -63,9 +72,11 @@ class Solver:
         promise: Promise | None = None,
         *,
         is_long: bool = False,
+        may_be_empty: bool = False,
     ):
         """``chosen``: how often names were, for ops of which the body says only that they are of one name;
-        ``promise``: what the rule asks besides; ``is_long``: on the longest axes only."""
+        ``promise``: what the rule asks besides; ``is_long``: on the longest axes only; ``may_be_empty``: with
+        tensors of no elements."""
         self._promise, self._numbers = promise, () if promise is None else promise.numbers
         self._nodes, self._shapes, self._parts, self._good = types, shapes, parts, good
         self._rng, self.draws = rng, draws
@@ -74,6 +85,7 @@ class Solver:
         self._dtypes = [*DTYPES, *(dtype for dtype in COMPUTED[len(DTYPES) :] if dtype in said)]
         self._long = LONGEST if is_long or "float16" in said else LONG
         self._long_ones = 1.0 if is_long else LONG_ONES
+        self._may_be_empty = may_be_empty
         self._failures = Counter[str]()
         self._vain = set[str]()
 
@@ -88,7 +100,14 @@ class Solver:
             self._named = {**self._nodes.named, **self._drawn_names()}
             self._dtype = "float32" if self._rng.random() < 0.6 else self._rng.choice(self._dtypes)
             self._alike = SimilarCalls(
-                self._shapes, self._dtype, self._good, self._rng, self._numbers, self._long, self._long_ones
+                self._shapes,
+                self._dtype,
+                self._good,
+                self._rng,
+                self._numbers,
+                self._long,
+                self._long_ones,
+                may_be_empty=self._may_be_empty,
             )
             self.draws -= 1
             try:
@@ -225,7 +244,8 @@ class Solver:
         operands = self._operands(applied)
         result = self._types.get(self._nodes.root(applied.result))
         said = self._nodes.attributes.get(applied.key, ())
-        is_part = self._parts.has(text)
+        types = (*operands, *(result if isinstance(result, tuple) else (result,)))
+        is_part = self._parts.has(text) and not any(ty is not None and is_empty(ty) for ty in types)
         if text in KINDS or (is_part and not self._decides(said) and self._rng.random() < _AS_PART):
             return self._parts.part(text, operands, result)
         if parameters(text) is None:
@@ -251,18 +271,18 @@ class Solver:
             call = self._nearer(near, operands) or self._alike.call(text, operands, result, body, exact=exact)
             if call is None:
                 continue
-            part = layout_part_of(call) if is_part and call.made is not None else None
+            is_typed = self._is_typed(call)
+            part = layout_part_of(call) if is_part and is_typed else None
             is_told = part is None or _is_told_as(part, text, said)
             if not is_told and not unusable(call):  # an op where sizes are not known, with what was written
                 part, is_told = None, True
-            fits = call.made is not None and is_told
-            if fits and self._agrees(applied, call, result):
+            if is_typed and is_told and self._agrees(applied, call, result):
                 self._told.update({value: call.values[name] for name, value in said if name in call.values})
                 return part or call
             refused[call] += 1
             if refused[call] > _ALIKE:
                 break
-            near = call if call.made is None else near
+            near = near if is_typed else call
         self._vain.add(str(place))
         self._failures[applied.key] += 1
         raise MisfitError
@@ -316,9 +336,13 @@ class Solver:
             return
         for _ in range(_OF_ANY):
             call = drawn(self._rng.choice(all_ops()), operands, self._rng, exact=True)
-            if call.operands == tuple(operands) and call.made is not None and result in (None, call.made):
+            if call.operands == tuple(operands) and self._is_typed(call) and result in (None, call.made):
                 self._calls[applied.key] = call
                 return
+
+    def _is_typed(self, call: OpCall) -> bool:
+        """Whether type inference takes a call; of one that holds nothing, only where such are looked for."""
+        return call.made is not None and (self._may_be_empty or not call.holds_nothing)
 
     def _agrees(self, applied: AppliedTerm, call: OpCall, result: Type | None) -> bool:
         """Whether a call gives what is wanted, and is of one type where the body says so."""

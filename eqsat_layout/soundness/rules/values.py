@@ -135,6 +135,11 @@ class Values:
         """The shape of a tensor."""
         return self.array(number).shape[1:]
 
+    def are_of_two_types(self, a: int, b: int) -> bool:
+        """Whether two tensors, neither of which is a tuple, differ in their shapes or dtypes."""
+        x, y = self.tensors[a], self.tensors[b]
+        return not isinstance(x, tuple) and not isinstance(y, tuple) and (x.shape, x.dtype) != (y.shape, y.dtype)
+
     def operand_lists(self) -> list[tuple[int, ...]]:
         """Operand lists of all ops so far."""
         return list(dict.fromkeys(operands for _, operands in self._ops))

@@ -15,7 +15,8 @@ from eqsat_layout.graph.borders import Border, Part
 from eqsat_layout.graph.graph import Frozen, Signature
 from eqsat_layout.graph.part_calls import part_calls
 from eqsat_layout.maps import UNDEF, Digit, Format, IndexMap
-from eqsat_layout.soundness.rules.instances import Instances, calls_in, parts_in
+from eqsat_layout.soundness.rules.instance_traits import calls_in, parts_in
+from eqsat_layout.soundness.rules.instances import Instances
 from eqsat_layout.soundness.rules.known_ops import KnownOps, known_ops
 from eqsat_layout.soundness.rules.memories import ARRAYS
 from eqsat_layout.soundness.rules.ops import Shape, named_calls, plain_calls, sampled_calls, why_never_run

@@ -210,6 +210,13 @@ def test_mutants_are_caught() -> None:
     assert len(verdict.caught) > 15
 
 
+def test_a_mutant_is_looked_at_after_another_one_of_its_rule_was_caught() -> None:
+    """One that is known to be wrong is looked at no longer, by its key: all mutants of a rule had one."""
+    base = read_rule_base(rule_files())
+    mutants = [mutant.rule for rule in base.rules if rule.name == "view" for mutant in mutants_of(rule, base)]
+    assert len({mutant.key for mutant in mutants}) == len(mutants) > 1
+
+
 def test_a_second_rule_of_a_name_is_refused_with_both_places(tmp_path: Path) -> None:
     path = written(tmp_path, '(rule ((alias y k x) (identity k)) ((union y x)) :ruleset logical :name "identity")')
     with pytest.raises(RuleError, match=r'mine\.egg:1:73: a rule is called "identity" already: .*compose\.egg:\d+'):

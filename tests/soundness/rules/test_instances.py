@@ -11,7 +11,7 @@ from eqsat_layout.egraph.rules import rule_files
 from eqsat_layout.graph.borders import Border
 from eqsat_layout.graph.graph import TensorType
 from eqsat_layout.maps import IndexMap
-from eqsat_layout.soundness.rules import instances
+from eqsat_layout.soundness.rules import instance_traits, instances
 from eqsat_layout.soundness.rules.body_searches import BodySearch, searches
 from eqsat_layout.soundness.rules.corpus import cases_in
 from eqsat_layout.soundness.rules.fuzzer import Fuzzer
@@ -99,7 +99,8 @@ def test_calls_of_instances_that_are_none_are_learned_from(tmp_path: Path, monke
         ' ((live z)) :ruleset logical :name "relu of gelu")',
     )
     monkeypatch.setattr(instances, "import_together", lambda calls: list(calls))
-    monkeypatch.setattr(instances, "unusable", lambda call: "it is none" if "relu" in call.name else "")
+    for module in (instances, instance_traits):
+        monkeypatch.setattr(module, "unusable", lambda call: "it is none" if "relu" in call.name else "")
     drawn = Instances(sought)
     drawn.draw(SHAPES, [], lambda shape, _: IndexMap.identity(shape), random.Random(0))
     assert drawn.why_none("relu of gelu")
