@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tvm import s_tir, tirx
-from tvm.ir import Var
+from tvm import s_tir, sym, tirx
+from tvm.ir import Range, Var
 
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.cpu.machine import CpuMachine
@@ -84,7 +84,7 @@ class _Kernel:
     def function(self, func: Any) -> Any:
         """The PrimFunc."""
         body = self._parts(self._sizes)
-        if self._vector is not None:
+        if self._vector is not None and _least(self._vector.extent) < self._lanes:
             few = [_Sizes(one.axis, (1,) if one.axis is self._vector else one.small[-1:]) for one in self._sizes]
             body = tirx.IfThenElse(self._vector.extent >= self._lanes, body, self._parts(few))
         root = s_tir.SBlockRealize([], True, s_tir.SBlock([], [], [], ROOT, body))
@@ -189,6 +189,14 @@ def _serial(loop: Any) -> Any:
     if loop.kind != tirx.ForKind.PARALLEL:
         return loop
     return tirx.For(loop.loop_var, loop.min, loop.extent, tirx.ForKind.SERIAL, loop.body, None, loop.annotations)
+
+
+def _least(extent: Any) -> int:
+    """What it is at least, where anything is done: of ``48 * n < 16`` TVM knows that it is 0, and divides by it."""
+    analyzer = sym.Analyzer()
+    for var in nodes_of(extent, Var):
+        analyzer.bind(var, Range.from_min_extent(*(tirx.const(n, str(var.ty.dtype)) for n in (1, (1 << 31) - 1))))
+    return int(analyzer.const_int_bound(extent).min_value)
 
 
 def _known(axes: Sequence[Any]) -> int:

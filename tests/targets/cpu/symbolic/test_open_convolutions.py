@@ -1,4 +1,4 @@
-"""Convolutions of which no size is known."""
+"""Convolutions of which no size is known, and rows of several times a size."""
 
 from __future__ import annotations
 
@@ -39,3 +39,19 @@ def test_their_results_are_right(shapes: tuple[tuple[int, ...], ...]) -> None:
     machine = relax.VirtualMachine(eqsat_layout.compile(convolution()), tvm.cpu())
     got = machine["main"](*map(tvm.runtime.tensor, given)).numpy()
     np.testing.assert_array_equal(got, stock_results(convolution(), *given)[0])
+
+
+def test_rows_of_several_times_a_size() -> None:
+    """What is done of fewer elements than a vector has was done where 48 * n is less, which is 0 then: "Find divide by
+    zero", and the kernel was built without a schedule (here an error)."""
+    builder, n = relax.BlockBuilder(), tvm.tirx.Var("n", "int64")
+    x = relax.Var("x", relax.TensorType((n, 6, 8, 1), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            row = builder.emit(relax.op.permute_dims(builder.emit(relax.op.reshape(x, (n * 48,)))))
+            output = builder.emit_output(relax.op.subtract(x, row))
+        builder.emit_func_output(output)
+    machine = relax.VirtualMachine(eqsat_layout.compile(builder.get()), tvm.cpu())
+    given = np.arange(96, dtype="float32").reshape(2, 6, 8, 1)
+    np.testing.assert_array_equal(machine["main"](tvm.runtime.tensor(given)).numpy(), given - given.reshape(96))
+    assert machine["main"](tvm.runtime.tensor(given[:0])).numpy().shape == (0, 6, 8, 0)
