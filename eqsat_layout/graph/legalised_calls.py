@@ -48,7 +48,7 @@ def given(func: Any) -> Callable[[], Any] | None:
     return None if func is None else lambda: func
 
 
-def lowered(kernel: TeKernel, start: Start[Any]) -> Callable[[], Any]:
+def primfunc_of(kernel: TeKernel, start: Start[Any]) -> Callable[[], Any]:
     """What gives the PrimFunc of ``kernel``: begun by ``start`` where that has to be read."""
     return start(partial(func_of, kernel)) if kernel.computation is None else cache(partial(func_as_read, kernel))
 
@@ -108,7 +108,7 @@ class _Begun:
         kernel = kernel_of(typed) if is_one else None
         if kernel is None:
             return cls(params, typed)
-        return cls(params, typed, kernel, lowered(kernel, start))
+        return cls(params, typed, kernel, primfunc_of(kernel, start))
 
     def as_kernel(self) -> Legalised | None:
         """The call of an op that is one kernel of one result; None where it is anything else."""

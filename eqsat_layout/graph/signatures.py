@@ -19,7 +19,7 @@ from eqsat_layout.errors import ILL_TYPED, LayoutError, MalformedModuleError
 from eqsat_layout.graph.borders import Part, parts_of
 from eqsat_layout.graph.frozen import FROZEN_ATTRIBUTE
 from eqsat_layout.graph.graph import Frozen, Lifted, Signature, TensorType
-from eqsat_layout.graph.legalised_calls import Legalised, given, legalised_in_turn, lowered
+from eqsat_layout.graph.legalised_calls import Legalised, given, legalised_in_turn, primfunc_of
 from eqsat_layout.graph.rotations import is_legalised_rightly
 from eqsat_layout.graph.te_kernels import TeKernel
 from eqsat_layout.graph.templates import settings_of, takes_tensors
@@ -112,7 +112,8 @@ class SignatureTable:
         name = str(callee.name_hint)
         if name not in self._lowered:
             kernel = self._kernels.get(name)
-            self._lowered[name] = partial(self._mod.__getitem__, callee) if kernel is None else lowered(kernel, cache)
+            made = partial(self._mod.__getitem__, callee) if kernel is None else primfunc_of(kernel, cache)
+            self._lowered[name] = made
         return self._lowered[name]
 
     def _may_hoist(self, name: str) -> bool:

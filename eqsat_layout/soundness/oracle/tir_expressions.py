@@ -22,7 +22,7 @@ from eqsat_layout.soundness.oracle.tir_values import (
     Code,
     InterpreterError,
     Mask,
-    Shared,
+    SharedPart,
     begun_anew,
     chosen,
     decided,
@@ -68,7 +68,7 @@ class Expressions:
         self.function = function
         self.axes = axes
         self.scope = dict(scope)
-        self._known: dict[tuple[Any, int], tuple[Shared, Mask | None]] | None = None
+        self._known: dict[tuple[Any, int], tuple[SharedPart, Mask | None]] | None = None
 
     def compile(self, expr: Any, lanes: Mask | None = None) -> Code:
         """The code of ``expr``, which only ``lanes`` ask for, as far as that is known now."""
@@ -79,7 +79,7 @@ class Expressions:
         key = tvm_ffi.StructuralKey(expr), id(lanes)
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = Shared.of(self.compile_anew(expr, lanes)), lanes  # it keeps its id so
+            found = self._known[key] = SharedPart.of(self.compile_anew(expr, lanes)), lanes  # it keeps its id so
         elif found[0].may_be_shared:
             found[0].is_shared = True
         return found[0].code

@@ -50,7 +50,7 @@ class Frame:
     """What of a reduction's body does not read its result, for all of its iterations."""
     slices: list[Pair] = field(default_factory=list)
     """The same for the iteration that runs."""
-    shared: dict[Shared, Pair] = field(default_factory=dict)
+    shared: dict[SharedPart, Pair] = field(default_factory=dict)
     """What parts of the expression that is evaluated are worth, of those that stand there several times."""
     turns: int = 0
     """Of loops whose ends the operands decide."""
@@ -89,7 +89,7 @@ class Code:
 
 
 @dataclass(slots=True, eq=False)
-class Shared:
+class SharedPart:
     """A part of an expression that may stand there several times: then it is computed once for each evaluation."""
 
     run: Run
@@ -99,8 +99,8 @@ class Shared:
     is_shared: bool = False
 
     @staticmethod
-    def of(code: Code) -> Shared:
-        part = Shared(code.run, code.known is None and not code.unsafe)
+    def of(code: Code) -> SharedPart:
+        part = SharedPart(code.run, code.known is None and not code.unsafe)
         part.code = replace(code, run=part) if part.may_be_shared else code
         return part
 

@@ -10,7 +10,7 @@ import random
 from collections import Counter
 from itertools import islice
 
-from eqsat_layout.soundness.rules.instance_traits import Trait, calls_of, unusable_calls
+from eqsat_layout.soundness.rules.instance_traits import Trait, op_calls_of, unusable_calls
 from eqsat_layout.soundness.rules.promising import Promise
 from eqsat_layout.soundness.rules.schema import is_empty
 from eqsat_layout.soundness.rules.solver import Instance, Solver
@@ -44,14 +44,14 @@ class EmptyInstances:
         while drawn and len(found) < EACH:
             best = min(drawn, key=lambda one: self._seen[key, *_places(one)])
             drawn = [one for one in drawn if one is not best]
-            if not any(call.refusal for call in calls_of(best)) and not any(unusable_calls(best)):
+            if not any(call.refusal for call in op_calls_of(best)) and not any(unusable_calls(best)):
                 self._seen[key, *_places(best)] += 1
                 found.append(best)
         self._in_vain[key] = 0 if found else self._in_vain[key] + 1
         return found
 
 
-def copied(rng: random.Random) -> random.Random:
+def in_same_state(rng: random.Random) -> random.Random:
     """One that draws what ``rng`` would, and leaves it as it is."""
     other = random.Random()
     other.setstate(rng.getstate())
@@ -60,5 +60,5 @@ def copied(rng: random.Random) -> random.Random:
 
 def _places(instance: Instance) -> Trait:
     """Which operands and results of its calls have no elements, if there are any."""
-    types = [ty for call in calls_of(instance) for ty in (*call.operands, *call.results)]
+    types = [ty for call in op_calls_of(instance) for ty in (*call.operands, *call.results)]
     return tuple(str(number) for number, ty in enumerate(types) if is_empty(ty))

@@ -20,14 +20,14 @@ Trait = tuple[str, ...]
 """Of instances of one body: what some of them have in common."""
 
 
-def calls_of(instance: Instance) -> list[OpCall]:
+def op_calls_of(instance: Instance) -> list[OpCall]:
     """Its calls, without its views, pads and crops."""
     return [part for part in instance.values() if isinstance(part, OpCall)]
 
 
 def alike(instance: Instance) -> int:
     """How many of its calls have a twin."""
-    calls = [(c.name, c.operands, tuple(c.fields.items())) for c in calls_of(instance)]
+    calls = [(c.name, c.operands, tuple(c.fields.items())) for c in op_calls_of(instance)]
     return len(calls) - len(set(calls))
 
 
@@ -41,19 +41,19 @@ def is_idle(instance: Instance, *, may_be_twins: bool = False) -> bool:
 
 def is_tiny(instance: Instance) -> bool:
     """Whether no operand of its calls has two elements: layouts, axes, orders and windows are all the same then."""
-    calls = calls_of(instance)
+    calls = op_calls_of(instance)
     return bool(calls) and all(extent == 1 for call in calls for ty in call.operands for extent in ty.shape)
 
 
 def unit_axes(instance: Instance) -> int:
     """How many axes of the operands of its calls are of one element."""
-    calls = calls_of(instance)
+    calls = op_calls_of(instance)
     return sum(extent == 1 for call in calls for ty in call.operands for extent in ty.shape)
 
 
 def unusable_calls(instance: Instance) -> Iterator[tuple[OpCall, str]]:
     """Its calls that can't be run or are no ops, and why."""
-    for call in calls_of(instance):
+    for call in op_calls_of(instance):
         if unusable(call):
             yield call, f"{call.name} ({call.attributes}): {unusable(call)}"
 
@@ -100,7 +100,7 @@ def calls_in(instances: Mapping[str, Sequence[Instance]]) -> Iterator[OpCall]:
     """The calls of all instances."""
     for found in instances.values():
         for instance in found:
-            yield from calls_of(instance)
+            yield from op_calls_of(instance)
 
 
 def parts_in(instances: Mapping[str, Sequence[Instance]]) -> Iterator[Part]:

@@ -17,17 +17,17 @@ from types import MappingProxyType
 from eqsat_layout.graph.borders import Part
 from eqsat_layout.graph.op_calls import parameters
 from eqsat_layout.soundness.rules.body_searches import BodySearch
-from eqsat_layout.soundness.rules.empty_instances import EmptyInstances, copied
+from eqsat_layout.soundness.rules.empty_instances import EmptyInstances, in_same_state
 from eqsat_layout.soundness.rules.fitting_parts import KINDS, FittingParts, MakeView, Shape
 from eqsat_layout.soundness.rules.instance_traits import (
     Trait,
     alike,
     attribute_traits,
     calls_in,
-    calls_of,
     drawn_values,
     is_idle,
     is_tiny,
+    op_calls_of,
     type_traits,
     unit_axes,
     unusable_calls,
@@ -119,7 +119,7 @@ class Instances:
             made[key] = [*fresh, *rng.sample(known, min(max(0, count - len(fresh)), len(known)))]
             known += fresh
             if known:
-                beside, few = copied(rng), self._empty.draws(key)
+                beside, few = in_same_state(rng), self._empty.draws(key)
                 solver = Solver(types, shapes, fitting, beside, few, self._good, Counter(), promise, may_be_empty=True)
                 made[key] += self._empty.solved(key, solver, promise)
             self._in_vain[key] = 0 if telling else self._in_vain[key] + 1
@@ -195,12 +195,12 @@ class Instances:
 
     def _doubts(self, instance: Instance) -> int:
         """How many attributes have values with which TVM refused calls, and took none."""
-        values = [value for call in calls_of(instance) for value in drawn_values(call)]
+        values = [value for call in op_calls_of(instance) for value in drawn_values(call)]
         return sum(self._refused[value] >= DOUBTED and not self._taken[value] for value in values)
 
     def _is_legal(self, instance: Instance) -> bool:
         """Whether TVM legalises its calls; what their attributes are is remembered either way."""
-        calls = calls_of(instance)
+        calls = op_calls_of(instance)
         for call in calls:
             (self._refused if call.refusal else self._taken).update(drawn_values(call))
         return not any(call.refusal for call in calls)

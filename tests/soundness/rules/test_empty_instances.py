@@ -11,7 +11,7 @@ from eqsat_layout.egraph.rules import rule_files
 from eqsat_layout.maps import IndexMap
 from eqsat_layout.soundness.rules.body_searches import searches
 from eqsat_layout.soundness.rules.corpus import cases_in, judge_case
-from eqsat_layout.soundness.rules.instance_traits import calls_of
+from eqsat_layout.soundness.rules.instance_traits import op_calls_of
 from eqsat_layout.soundness.rules.instances import Instances
 from eqsat_layout.soundness.rules.rule_base import read_rule_base
 
@@ -34,7 +34,7 @@ def drawn(folder: Path, fact: str) -> list[bool]:
     (rule,) = [rule for rule in base.rules if rule.name == "mine"]
     instances = Instances(dict(searches(base, rule)))
     found = instances.draw(SHAPES, [], lambda shape, _: IndexMap.identity(shape), random.Random(0))
-    return [any(call.holds_nothing for call in calls_of(one)) for of_one in found.values() for one in of_one]
+    return [any(call.holds_nothing for call in op_calls_of(one)) for of_one in found.values() for one in of_one]
 
 
 def test_what_holds_nothing_comes_beside_others(tmp_path: Path) -> None:
