@@ -88,13 +88,16 @@ class AffineReader:
 
     def read(self, expr: Any) -> Affine | None:
         """The sum that equals ``expr``. A variable of extent 1 keeps its name only when it stands alone."""
+        # the engine alone is exact and quick; the analyzer helps where an expression has to be rearranged first
+        found = self.read_as_written(expr)
+        return found if found is not None or type(expr) is tvm.ir.Var else self._walk(self.simplify(expr))
+
+    def read_as_written(self, expr: Any) -> Affine | None:
+        """The same where nothing has to be rearranged: no matter how wide the variables are."""
         kind = type(expr)
         if kind is tirx.IntImm:
             return Affine((), int(expr.value))
-        if kind is tvm.ir.Var:
-            return self._variable(expr)
-        # the engine alone is exact and quick; the analyzer helps where an expression has to be rearranged first
-        return self._walk(expr) or self._walk(self.simplify(expr))
+        return self._variable(expr) if kind is tvm.ir.Var else self._walk(expr)
 
     def simplify(self, expr: Any) -> Any:
         """``expr`` as the analyzer simplifies it, with the ranges of the variables known."""

@@ -24,7 +24,6 @@ from eqsat_layout.tir.computation import (
     Computation,
     Index,
     IterKind,
-    Opaque,
     Role,
     Store,
     Value,
@@ -41,7 +40,6 @@ _COMPARISONS: Final = frozenset((tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ, ti
 _OPERATIONS: Final = frozenset((tirx.Add, tirx.Sub, tirx.Mul))
 _COUNTING: Final = frozenset((tirx.Add, tirx.Sub, tirx.Mul))
 _LEAVES: Final = frozenset((tvm.ir.Var, tirx.IntImm))
-_ON_INDICES: Final = _COUNTING | {tirx.FloorDiv, tirx.FloorMod}
 
 
 def analyse_tensors(tensors: Sequence[Any]) -> Computation | None:
@@ -154,13 +152,12 @@ class _StageReader(BlockReader):
     _depth = 0
 
     def index(self, expr: Any) -> Index:
-        """One index, made of iteration variables."""
-        affine = self.affine.read(expr)
-        if affine is not None:
-            is_zero = not affine.terms and not affine.constant and type(expr) not in _LEAVES
-            return self._as_in_primfunc(expr) if is_zero else affine
-        value = self._count(self.affine.simplify(expr))
-        return Opaque(value, tuple(sorted({int(v.literal) for v in value.walk() if v.op == "iter"})))
+        """One index, a sum of digits. What has to be rearranged first TVM rearranges in a PrimFunc in its own way."""
+        affine = self.affine.read_as_written(expr)
+        if affine is None:
+            raise NotUnderstoodError
+        is_zero = not affine.terms and not affine.constant and type(expr) not in _LEAVES
+        return self._as_in_primfunc(expr) if is_zero else affine
 
     def _as_in_primfunc(self, expr: Any) -> Index:
         """Of what is 0: a variable of extent 1 keeps its name where it stands alone when TVM has simplified ``expr``,
@@ -213,8 +210,6 @@ class _StageReader(BlockReader):
         number = self.affine.number(expr)
         if number is not None:
             return Value("iter", _COUNTED, literal=number)
-        if type(expr) not in _ON_INDICES:
-            raise NotUnderstoodError
         return Value(type(expr).__name__, _COUNTED, (self._count(expr.a), self._count(expr.b)))
 
 
