@@ -42,6 +42,8 @@ def _stored(store: Any) -> Any:
         return store
     before: list[Any] = []
     value = _in_memory(store.value, before)
+    if not before:
+        return store
     return tirx.SeqStmt([*before, tirx.BufferStore(store.buffer, value, list(store.indices))])
 
 
@@ -79,8 +81,10 @@ def _in_memory(value: Any, before: list[Any]) -> Any:
         return _in_memory(substitute(node.body, {node.var: local.loaded}), before)
 
     def choice(call: Any) -> Any:
-        if not is_choice(call) or not _is_plain(call) or not nodes_of(call, tirx.Let):
+        if not is_choice(call) or not nodes_of(call, tirx.Let):
             return None
+        if not _is_plain(call):
+            return call  # its names stay behind the condition, which may guard a division
         local, condition = _Local.of(call), _in_memory(call.args[0], before)
         before.extend([local.allocated, tirx.IfThenElse(condition, *map(local.filled, call.args[1:]))])
         return local.loaded

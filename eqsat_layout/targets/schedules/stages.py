@@ -161,6 +161,14 @@ class Stage:
         places, steps = ([axis.var for axis in axes if axis.extent != 1] for axes in (self.spatial, self.reduced))
         return any(load.moves_along_both(*both) for load in self.loads for both in itertools.product(places, steps))
 
+    @cached_property
+    def has_open_window(self) -> bool:
+        """A window along several axes of unknown sizes, channels among them. What reduces over several axes without one
+        is a product: its rows share as much as those of any other."""
+        steps = [axis for axis in self.reduced if axis.extent is None]
+        both = itertools.product(self.spatial, steps)
+        return len(steps) > 1 and any(load.moves_along_both(a.var, b.var) for a, b in both for load in self.loads)
+
     def within(self, extents: Sequence[int], given: Sequence[Any] = ()) -> Stage:
         """A part of the stage: so many elements of every spatial axis. ``given``: operands that are no tiles."""
         sizes = iter(extents)

@@ -60,3 +60,19 @@ def test_names_in_choices_and_vectors_are_kept_in_memory() -> None:
     for _ in range(12):
         expected = expected * expected + expected
     np.testing.assert_array_equal(found.numpy()[:9], expected[:9])
+
+
+def test_names_stay_behind_conditions_of_truth_values() -> None:
+    """What only one side of a choice between truth values divides was divided whatever the condition said."""
+    x, y = (tirx.decl_buffer((2,), "int32", name) for name in "xy")
+    value: Any = tirx.truncdiv(x[0], x[1])
+    for _ in range(15):
+        name = tirx.Var("name", value.ty)
+        value = tirx.Let(name, value, name * name + name)
+    chosen = tirx.if_then_else(x[1] != 0, value > 3, tirx.const(value=False, dtype="bool"))
+    func = tirx.PrimFunc([x, y], tirx.BufferStore(y, tirx.Cast("int32", chosen), [0])).with_attr(
+        "global_symbol", "main"
+    )
+    made = names_in_memory()(tvm.IRModule({"main": func}))
+    assert not nodes_of(made["main"].body, tirx.AllocBuffer)
+    assert len(nodes_of(made["main"].body, tirx.Let)) == 15

@@ -185,7 +185,7 @@ def _written_out(sch: Any, stage: Stage, reduced: list[Any], accumulators: int) 
     is_whole = stage.matrix is not None or is_window
     left = max(steps, _WINDOW) if is_whole else max(1, min(_UNROLLED, _BODY // accumulators, steps // 2))
     written: list[Any] = []
-    if sum(axis.extent is None for axis in stage.reduced) > 1:  # a window of unknown size has few steps along each axis
+    if stage.has_open_window:  # of few steps along each axis
         return written
     while reduced:
         extent = loop_iterations(sch, reduced[-1])

@@ -106,7 +106,7 @@ class _Kernel:
         if not shared:
             sizes[number] = _Sizes(rows, (_rounded(_FEW / beside),))
             return sizes
-        if sum(axis.extent is None for axis in self._main.reduced) > 1:  # a convolution of which nothing is known
+        if self._main.has_open_window:
             return sizes
         large = _rounded(_ROWS / beside)
         small = sorted({size for few in _LEFT if (size := _rounded(few / beside)) < large})

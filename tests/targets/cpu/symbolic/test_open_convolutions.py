@@ -55,3 +55,16 @@ def test_rows_of_several_times_a_size() -> None:
     given = np.arange(96, dtype="float32").reshape(2, 6, 8, 1)
     np.testing.assert_array_equal(machine["main"](tvm.runtime.tensor(given)).numpy(), given - given.reshape(96))
     assert machine["main"](tvm.runtime.tensor(given[:0])).numpy().shape == (0, 6, 8, 0)
+
+
+def test_products_over_several_unknown_axes_are_done_in_many_rows() -> None:
+    """They were taken for convolutions: row after row, in 60 times the time."""
+    builder = relax.BlockBuilder()
+    sizes = [[tvm.tirx.Var(name, "int64") for name in names] for names in ("nhd", "hdo")]
+    sizes[1][:2] = sizes[0][1:]
+    params = [relax.Var(name, relax.TensorType(own, "float32")) for name, own in zip("xw", sizes, strict=True)]
+    with builder.function("main", params):
+        builder.emit_func_output(builder.emit(relax.op.einsum(tuple(params), "nhd,hdo->no")))
+    kernels = schedule_module(relax.transform.LegalizeOps()(builder.get()), AVX512)
+    (kernel,) = (one for one in kernels.functions.values() if isinstance(one, tvm.tirx.PrimFunc))
+    assert "n // T.int64(64)" in kernel.script()
