@@ -52,6 +52,7 @@ _COMMENT: Final = re.compile(r'("(?:[^"\\]|\\.)*")|[ \t]*;[^\n]*')
 _BEGINS_LINE: Final = re.compile(r"^(?=\()", re.MULTILINE)
 
 _MAKING: Final = "make.egg"
+"""Nothing in it matches before a rule asks for an op."""
 
 LARGEST: Final = 64 << 20
 """Bytes of a rule file."""

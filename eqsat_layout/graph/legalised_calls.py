@@ -21,6 +21,7 @@ from eqsat_layout.graph.templates import Template, leaf_exprs
 from eqsat_layout.graph.vdevices import without_device
 from eqsat_layout.system.second_thread import Start, second_thread
 from eqsat_layout.tir.computation import Computation
+from eqsat_layout.tir.signature import analyse
 
 _FEW: Final = 4
 """Calls that are legalised before a second thread has begun."""
@@ -41,6 +42,11 @@ class Legalised:
     def func(self) -> Any:
         """The PrimFunc, made when it is asked for first."""
         return None if self.lowered is None else self.lowered()
+
+    def understood(self) -> Computation | None:
+        """What the PrimFunc computes, which is made for that; None where it is not understood."""
+        func = self.func
+        return self.computation if self.computation is not None or func is None else analyse(func)
 
 
 def given(func: Any) -> Callable[[], Any] | None:

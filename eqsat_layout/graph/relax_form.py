@@ -22,7 +22,7 @@ from eqsat_layout.graph.templates import Template
 from eqsat_layout.maps import GLOBAL, Format, IndexMap
 from eqsat_layout.tir.extents import expr_of
 from eqsat_layout.tir.flow import Flow
-from eqsat_layout.tir.signature import same_computation
+from eqsat_layout.tir.signature import analyse, compute_the_same
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,7 @@ def relax_forms(requests: Sequence[Request]) -> list[Any]:
             tries += [(i, call) for call in _tries(request)]
     found: list[Any] = [None] * len(requests)
     for (i, call), legalised in zip(tries, legalise_calls([call for _, call in tries]), strict=True):
-        func = legalised.func
-        if found[i] is None and func is not None and same_computation(func, requests[i].func):
+        if found[i] is None and compute_the_same(legalised.understood(), analyse(requests[i].func)):
             found[i] = call
     return found
 

@@ -172,10 +172,8 @@ class SignatureTable:
                 if raw.parts:
                     done[key] = raw
                     continue
-                if key in calls:
-                    done[key] = _analysed(self._op_kernel(raw, next(legalised)), self._where.get(key, raw.name))
-                else:
-                    done[key] = _analysed(self._called(raw), self._where.get(key, raw.name))
+                own = self._op_kernel(raw, next(legalised)) if key in calls else self._called(raw)
+                done[key] = _analysed(own, self._where.get(key, raw.name))
         return done
 
     def _is_op(self, raw: Signature) -> bool:

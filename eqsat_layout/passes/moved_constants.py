@@ -16,7 +16,6 @@ from eqsat_layout.graph.legalised_calls import legalise_calls
 from eqsat_layout.graph.templates import leaf_exprs, settings_of
 from eqsat_layout.maps import IndexMap
 from eqsat_layout.tir.access_maps import view_map
-from eqsat_layout.tir.signature import analyse
 
 
 def moved_constants(bindings: Sequence[Any]) -> dict[Any, Any]:
@@ -47,5 +46,5 @@ def _key(call: Any) -> Hashable:
 
 def _move(legalised: Any) -> IndexMap | None:
     """Where the one PrimFunc of a call puts the elements of its operand, if that is all it does."""
-    computation = None if legalised.func is None else analyse(legalised.func)
+    computation = legalised.understood()
     return None if computation is None else view_map(computation)

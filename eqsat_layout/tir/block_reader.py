@@ -145,6 +145,10 @@ class BlockReader:
         access = self.access(buffer, indices)
         if access.buffer in self._stored:
             raise NotUnderstoodError
+        return self.load_of(access, dtype)
+
+    def load_of(self, access: Access, dtype: str) -> Value:
+        """The element there."""
         self._reads[access] = None
         return Value("load", dtype, access=access)
 

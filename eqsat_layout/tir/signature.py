@@ -21,7 +21,7 @@ from eqsat_layout.tir.equality import fingerprint
 from eqsat_layout.tir.extents import extent_of
 from eqsat_layout.tir.structural import items_of
 
-__all__ = ["Computation", "analyse", "same_computation"]
+__all__ = ["Computation", "analyse", "compute_the_same", "same_computation"]
 
 
 def analyse(func: Any) -> Computation | None:
@@ -37,7 +37,11 @@ def same_computation(f: Any, g: Any) -> bool:
 
     True is a proof, bit for bit: the arithmetic and the order of reductions agree. False may mean "unsure".
     """
-    left, right = analyse(f), analyse(g)
+    return compute_the_same(analyse(f), analyse(g))
+
+
+def compute_the_same(left: Computation | None, right: Computation | None) -> bool:
+    """The same of what was read of them."""
     if left is None or right is None:
         return False
     mark = fingerprint(left)

@@ -16,7 +16,7 @@ from tvm import te, tirx
 from eqsat_layout.errors import ILL_TYPED, LayoutError
 from eqsat_layout.maps import GLOBAL
 from eqsat_layout.tir.affine import Affine
-from eqsat_layout.tir.block_reader import BlockReader, NotUnderstoodError, Uses
+from eqsat_layout.tir.block_reader import BlockReader, BufferUse, NotUnderstoodError, Uses
 from eqsat_layout.tir.computation import (
     Access,
     Block,
@@ -73,7 +73,7 @@ class _TensorReader:
         for stage in self.stages[:-1]:
             self._declare(stage, Role.INTERNAL)
         blocks = tuple(map(self._block, self.stages))
-        return Computation.of(tuple(self._buffer(use.var, use.role) for use in self.uses.buffers), blocks)
+        return Computation.of(tuple(map(_buffer, self.uses.buffers)), blocks)
 
     def _declare(self, tensor: Any, role: Role) -> None:
         self.uses.declare(tensor, tuple(map(_known, items_of(tensor.shape))), role)
@@ -88,10 +88,6 @@ class _TensorReader:
         if not isinstance(tensor.op, te.ComputeOp) or tensor.op.num_outputs != 1:
             raise NotUnderstoodError
         self.stages.append(tensor)
-
-    def _buffer(self, tensor: Any, role: Role) -> Buffer:
-        number = self.uses.number(tensor)
-        return Buffer(str(tensor.op.name), self.uses.buffers[number].shape, str(tensor.dtype), GLOBAL, role)
 
     def _block(self, tensor: Any) -> Block:
         op = tensor.op
@@ -123,7 +119,7 @@ class _TensorReader:
         if type(source) in _NUMBERS:  # TVM leaves out what adds nothing
             raise NotUnderstoodError
         reader.lets[combiner.rhs[0]] = reader.value(source)
-        reader.lets[combiner.lhs[0]] = reader.loaded_again(own, dtype)
+        reader.lets[combiner.lhs[0]] = reader.load_of(own, dtype)
         return reader.value(combiner.identity_element[0]), reader.value(combiner.result[0])
 
     def _simplified(self, expr: Any) -> Any:
@@ -167,11 +163,6 @@ class _StageReader(BlockReader):
             simple = simple.value
         return self.affine.read(simple) or Affine(())
 
-    def loaded_again(self, access: Access, dtype: str) -> Value:
-        """What the stage itself has stored."""
-        self._reads[access] = None
-        return Value("load", dtype, access=access)
-
     def value(self, expr: Any) -> Value:
         """See :meth:`BlockReader.value`."""
         self._depth += 1
@@ -182,10 +173,10 @@ class _StageReader(BlockReader):
         return value
 
     def _value(self, expr: Any) -> Value:
-        kind = type(expr)
-        if kind is tvm.ir.expr.Call and str(expr.op.name) == _LOAD:
+        if _is_load(expr):
             tensor, *indices = items_of(expr.args)
             return self.loaded(tensor, indices, str(expr.ty.dtype))
+        kind = type(expr)
         if kind in _COMPARISONS:
             if self._is_count(expr.a) and self._is_count(expr.b):
                 return Value(kind.__name__, "bool", (self._count(expr.a), self._count(expr.b)))
@@ -211,6 +202,10 @@ class _StageReader(BlockReader):
         if number is not None:
             return Value("iter", _COUNTED, literal=number)
         return Value(type(expr).__name__, _COUNTED, (self._count(expr.a), self._count(expr.b)))
+
+
+def _buffer(use: BufferUse) -> Buffer:
+    return Buffer(str(use.var.op.name), use.shape, str(use.var.dtype), GLOBAL, use.role)
 
 
 def _simplified(analyzer: Any, expr: Any) -> Any:
