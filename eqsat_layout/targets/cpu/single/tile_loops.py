@@ -82,14 +82,23 @@ def axis_loops(sch: Any, stage: Stage) -> tuple[list[Any], list[Any]]:
 def across_lanes(sch: Any, stage: Stage, lanes: int) -> list[Any]:
     """A reduction as one of vectors of ``lanes`` partial results, a power of two, and of halves of these: their blocks.
 
-    Two results are left for the block of the stage itself.
+    Two results are left for the block of the stage itself; all of them, if one vector is the whole of an integer sum of
+    products: of unsigned by signed bytes LLVM 22 makes VPDPBUSD, and of its words only the first one where halves of
+    the vector were to be added.
     """
     blocks: list[Any] = []
+    if stage.steps == lanes and _is_integer_product(lookups.get(sch, stage.block)):
+        return blocks
     while lanes > 1:
         _, lane = sch.split(lookups.get_loops(sch, stage.block)[-1], [None, lanes])
         blocks.append(partial_results(sch, lane, stage))
         lanes //= 2
     return blocks
+
+
+def _is_integer_product(block: Any) -> bool:
+    """Numbers whose sizes LLVM finds out: they may be bytes however they are written."""
+    return any(str(node.ty.dtype).startswith(("int", "uint")) for node in nodes_of(block.body, tirx.Mul))
 
 
 def partial_results(sch: Any, loop: Any, stage: Stage, axis: int | None = None) -> Any:

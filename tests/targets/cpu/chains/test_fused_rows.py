@@ -16,8 +16,10 @@ from tvm import relax, te, tirx
 
 from eqsat_layout.graph.legalize import legalize
 from eqsat_layout.targets.cpu.model.chain import row_axes
+from eqsat_layout.targets.cpu.objects import build_scheduled
 from eqsat_layout.targets.cpu.schedule import schedule_primfunc
 from eqsat_layout.targets.cpu.single.whole_vectors import in_whole_vectors
+from eqsat_layout.targets.cpu.target import normalize_target
 from eqsat_layout.targets.schedules.fuse_rows import fuse_axes
 from eqsat_layout.targets.schedules.stages import new_schedule, stages_of
 
@@ -201,3 +203,25 @@ def test_rows_of_several_axes_stay_in_the_cache(width, is_one):
     scheduled, got = run(te.create_prim_func([x, result]), data)
     np.testing.assert_allclose(got, data - data.sum((1, 2), keepdims=True), rtol=1e-4, atol=1e-4)
     assert isinstance(scheduled.body.block.body, tirx.For) == is_one
+
+
+@pytest.mark.parametrize("steps", [8, 16])
+@pytest.mark.parametrize(("dtype", "other"), [("uint8", "int8"), ("int8", "uint8"), ("bool", "int8")])
+def test_products_of_bytes_that_are_one_vector_are_added_up_whole(dtype, other, steps):
+    """Of the first four alone: LLVM makes VPDPBUSD of products whose halves are added, and forgets the other words
+    (found by the program fuzzer)."""
+    x, y = te.placeholder((1, 1, steps), dtype, "x"), te.placeholder((steps, 1), other, "y")
+    z, k = te.placeholder((1, 1), "int32", "z"), te.reduce_axis((0, steps), "k")
+
+    def element(b, i, j):
+        return te.sum(x[b, i, k].astype("int32") * y[k, j].astype("int32"), axis=k)
+
+    total = te.compute((1, 1, 1), element, "total")
+    result = te.compute((1, 1, 1), lambda b, i, j: (total[b, i, j] - z[i, j]).astype("float32"), "result")
+    func = schedule_primfunc(te.create_prim_func([x, y, z, result]), replace(AVX512, cores=1))
+    kernel = build_scheduled(tvm.IRModule({"main": func.with_attr("global_symbol", "main")}), normalize_target())
+    own, weights = np.arange(1, steps + 1).astype(dtype), np.arange(-3, steps - 3).astype(other)
+    inputs = [own.reshape(1, 1, steps), weights.reshape(steps, 1), np.ones((1, 1), "int32")]
+    got = tvm.runtime.tensor(np.zeros((1, 1, 1), "float32"))
+    kernel["main"](*map(tvm.runtime.tensor, inputs), got)
+    assert got.numpy().item() == own.astype("int32") @ weights.astype("int32") - 1
