@@ -15,7 +15,7 @@ from tvm import ir, relax
 
 from eqsat_layout.egraph.attribute_text import read_attributes
 from eqsat_layout.errors import Refused
-from eqsat_layout.graph.graph import Graph, Node, Signature, TensorType
+from eqsat_layout.graph.graph import Graph, Node, Signature, TensorType, any_numbers_in
 from eqsat_layout.graph.importer import import_module
 from eqsat_layout.graph.op_calls import make_call, typed, with_attributes
 from eqsat_layout.graph.relax_form import relax_type
@@ -85,7 +85,7 @@ class Maker:
         return make_call(name, operands, attributes) if builder is None else builder(operands, attributes)
 
     def _read(self, name: str, mod: Any, operands: Sequence[Any], types: Sequence[TensorType]) -> MadeGraph:
-        read = import_module(mod)
+        read = import_module(mod, any_numbers=any_numbers_in(self.signatures))
         if len(read.graphs) != 1 or len(read.graphs[0].goals) != 1:
             raise Refused("it is not understood")
         (graph,) = read.graphs

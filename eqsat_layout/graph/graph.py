@@ -191,3 +191,8 @@ class Program:
     graphs: list[Graph]
     signatures: dict[str, Signature]
     notes: list[str]
+
+
+def any_numbers_in(signatures: Mapping[str, Signature]) -> bool:
+    """The data of these ops may be any numbers, as the importer was told."""
+    return any(one.computation is not None and one.computation.any_numbers for one in signatures.values())

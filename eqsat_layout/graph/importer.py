@@ -28,15 +28,17 @@ def import_module(
     callbacks: FlowCallbacks | None = None,
     memories: Mapping[str, Memory] | None = None,
     kernels: Mapping[str, TeKernel] | None = None,
+    *,
+    any_numbers: bool = False,
 ) -> Program:
     """Reads all Relax functions of ``mod``; ``desired_layouts`` freezes ops as the ``frozen`` attribute does.
 
     PrimFuncs that one of ``callbacks`` speaks for are read as they are, without lifting rewrites out of them.
     ``memories``: those of the target by scope; tensors elsewhere are not understood. ``kernels``: what is called by
-    names that no function of ``mod`` has.
+    names that no function of ``mod`` has. ``any_numbers`` as for :class:`~eqsat_layout.tir.computation.Computation`.
     """
     types = TensorTypes({} if has_several_devices(mod) else memories)
-    table = SignatureTable(mod, callbacks, kernels)
+    table = SignatureTable(mod, callbacks, kernels, any_numbers=any_numbers)
     graphs: list[Graph] = []
     notes: list[str] = []
     overwriting = functions_that_overwrite(mod)

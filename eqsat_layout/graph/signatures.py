@@ -36,8 +36,15 @@ from eqsat_layout.tir.signature import Computation, analyse
 class SignatureTable:
     """Collects signatures while a module is read; :meth:`finish` legalises and analyses them all."""
 
-    def __init__(self, mod: Any, callbacks: FlowCallbacks | None = None, kernels: Mapping[str, TeKernel] | None = None):
-        self._mod, self._callbacks = mod, callbacks
+    def __init__(
+        self,
+        mod: Any,
+        callbacks: FlowCallbacks | None = None,
+        kernels: Mapping[str, TeKernel] | None = None,
+        *,
+        any_numbers: bool = False,
+    ):
+        self._mod, self._callbacks, self._any_numbers = mod, callbacks, any_numbers
         self._kernels = kernels or {}
         self._keys: dict[Any, str] = {}
         self._raw: dict[str, Signature] = {}
@@ -173,8 +180,13 @@ class SignatureTable:
                     done[key] = raw
                     continue
                 own = self._op_kernel(raw, next(legalised)) if key in calls else self._called(raw)
-                done[key] = _analysed(own, self._where.get(key, raw.name))
+                done[key] = self._as_used(_analysed(own, self._where.get(key, raw.name)))
         return done
+
+    def _as_used(self, signature: Signature) -> Signature:
+        if signature.computation is None or not self._any_numbers:
+            return signature
+        return replace(signature, computation=replace(signature.computation, any_numbers=True))
 
     def _is_op(self, raw: Signature) -> bool:
         return raw.key in self._where and not raw.parts and raw.template.op.name != "relax.call_tir"

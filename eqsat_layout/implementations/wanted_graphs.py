@@ -12,7 +12,7 @@ from typing import Any
 from tvm import relax, tirx
 
 from eqsat_layout.errors import CandidateError
-from eqsat_layout.graph.graph import Graph, Program, Signature
+from eqsat_layout.graph.graph import Graph, Program, Signature, any_numbers_in
 from eqsat_layout.graph.importer import import_module
 from eqsat_layout.graph.public_names import without_public_name
 from eqsat_layout.graph.renaming import renamed, variable_like
@@ -42,7 +42,7 @@ def read_graphs(program: Program, wanted: Sequence[WantedGraph]) -> tuple[dict[s
     if not wanted:
         return {}, set()
     joined, kernels = _joined([w.module for w in wanted])
-    read = import_module(joined, kernels=kernels)
+    read = import_module(joined, kernels=kernels, any_numbers=any_numbers_in(program.signatures))
     renamed = {key: f"{key}~" for key in read.signatures}
     while any(name in program.signatures for name in renamed.values()):
         renamed = {key: f"{name}~" for key, name in renamed.items()}

@@ -111,7 +111,7 @@ def search_of(
         builders = {rule.asked_for: rule.build for rule in rules if isinstance(rule, PythonRule)}
     with clock.stage("import"):
         callbacks = flow_callbacks(options.get("flows"))
-        program = import_module(mod, desired, callbacks, target.memories)
+        program = import_module(mod, desired, callbacks, target.memories, any_numbers=not target.approx)
         _check_memories(program, target)
         spoken = user_flows(callbacks, program.signatures)
     files = {command.file for command in commands}

@@ -221,13 +221,17 @@ def assumed_size(extent: Extent) -> int:
 
 @dataclass(frozen=True)
 class Computation:
-    """A PrimFunc as data. ``operands``, ``results`` and ``internal`` number into ``buffers``, in order."""
+    """A PrimFunc as data. ``operands``, ``results`` and ``internal`` number into ``buffers``, in order.
+
+    ``any_numbers``: operands of contractions may be infinite or NaN, and 0 times them is not taken for 0.
+    """
 
     buffers: tuple[Buffer, ...]
     operands: tuple[int, ...]
     results: tuple[int, ...]
     internal: tuple[int, ...]
     blocks: tuple[Block, ...]
+    any_numbers: bool = False
 
     @classmethod
     def of(cls, buffers: tuple[Buffer, ...], blocks: tuple[Block, ...]) -> Computation:

@@ -272,7 +272,8 @@ class _Planner:
         dtype = self.computation.buffers[buffer].dtype
         if dtype == "bool":
             return BOOL
-        return FINITE if "int" in dtype or self.block.is_contraction else ANYTHING
+        is_finite = self.block.is_contraction and not self.computation.any_numbers
+        return FINITE if "int" in dtype or is_finite else ANYTHING
 
     def padding(self, buffer: int) -> Scalar:
         number = _stored_fill(self.computation, self.formats[buffer], buffer)

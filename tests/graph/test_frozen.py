@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
+import tvm
 from compare import assert_same_fast
 from programs import assert_untouched, constant, ops, program, transforms
 from tvm import relax, tirx
@@ -183,3 +185,16 @@ def test_desired_layouts_for_names_that_are_not_there() -> None:
     plan = eqsat_layout.plan(mod, desired_layouts={"relax.nn.conv3d": ["NDHWC", "DHWIO"], "nowhere": ["NHWC"]})
     assert plan.module is mod
     assert any("nowhere" in note for note in plan.notes)
+
+
+def test_infinite_data_beside_padding_gives_what_it_gives_without(run: Any) -> None:
+    """Channels that a layout adds were NaN, 0 times infinity, and the next convolution multiplied them by 0."""
+    weight, layouts = relax.const(np.full((3, 3, 1, 1), 0.5, "float32")), ["NCHW4c", "OIHW4i4o"]
+
+    def body(b: Any, x: Any) -> Any:
+        return b.emit(op.nn.conv2d(b.emit(op.nn.conv2d(x, weight), "first"), weight), "second")
+
+    mod = program(body, (1, 3, 2, 2), frozen={"first": layouts, "second": layouts})
+    x = np.ones((1, 3, 2, 2), "float32")
+    x[0, 1, 1, 0] = np.inf
+    np.testing.assert_array_equal(run(eqsat_layout.compile(mod, "llvm", approx=False), x), run(tvm.compile(mod), x))

@@ -23,7 +23,7 @@ def test_random_programs_are_exact() -> None:
 
 @pytest.mark.parametrize("seed", [74300000000016, 75300000000015])
 def test_what_is_documented_is_no_difference(seed: int) -> None:
-    """Steps of quantisation behind exact products of bytes; infinite data beside the padding of a frozen layout."""
+    """Steps of quantisation behind exact products of bytes."""
     assert compiled.compiled_difference(make_program(Choices.of_seed(seed)), seed) == ""
 
 
