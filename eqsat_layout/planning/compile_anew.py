@@ -9,17 +9,17 @@ from typing import Any
 
 from eqsat_layout.errors import TargetError
 from eqsat_layout.graph.public_names import check_public_names
+from eqsat_layout.graph.well_formed import well_formed
 from eqsat_layout.notes import Notes
 from eqsat_layout.planning.options import Options
 from eqsat_layout.planning.pipeline import choose
-from eqsat_layout.planning.search import check_module
 from eqsat_layout.targets.lowering import lower, prepared
 from eqsat_layout.targets.protocol import Target
 
 
 def compile_anew(mod: Any, target: Target, options: Options, notes: Notes) -> Any:
     """See :func:`eqsat_layout.planning.compile.compile`."""
-    check_module(mod)
+    mod = well_formed(mod)
     check_public_names(mod)
     if why := target.why_not_called(mod):
         raise TargetError(why)

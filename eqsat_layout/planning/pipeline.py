@@ -18,10 +18,11 @@ from eqsat_layout.cost.database import Database
 from eqsat_layout.egraph.rules import Command, is_own
 from eqsat_layout.errors import EqsatError, ValidationError
 from eqsat_layout.extract.region import Region
+from eqsat_layout.graph.well_formed import well_formed
 from eqsat_layout.planning.choice import Choice
 from eqsat_layout.planning.joined_layouts import with_joins
 from eqsat_layout.planning.options import Options, with_options_in_help
-from eqsat_layout.planning.search import check_module, plan_regions, search_of
+from eqsat_layout.planning.search import plan_regions, search_of
 from eqsat_layout.planning.source_module import as_module
 from eqsat_layout.planning.summary import summarise
 from eqsat_layout.report.plan import Plan
@@ -78,7 +79,7 @@ def choose(
 
     ``build``: what the chosen module is built with anyway; then that is what is validated.
     """
-    check_module(mod)
+    mod = well_formed(mod)
     search = search_of(mod, target, options, Database().read(), left_out)
     choice = with_joins(Choice(mod, mod.clone(), search, plan_regions(search), build))
     if choice.taken and (options.get("validate") or options.get("fallback")):

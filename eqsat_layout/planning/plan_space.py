@@ -15,9 +15,10 @@ from eqsat_layout.cost.model import CostModel
 from eqsat_layout.extract.region import Region
 from eqsat_layout.extract.selection import Selection
 from eqsat_layout.extract.solver.problem import ExtractionError, cost_of
+from eqsat_layout.graph.well_formed import well_formed
 from eqsat_layout.notes import Notes
 from eqsat_layout.planning.options import Options
-from eqsat_layout.planning.search import check_module, extract, plan_regions, search_of
+from eqsat_layout.planning.search import extract, plan_regions, search_of
 from eqsat_layout.system.collector import collector_paused
 from eqsat_layout.targets.lowering import prepared
 from eqsat_layout.targets.protocol import Target
@@ -31,7 +32,7 @@ class PlanSpace:
 
     def __init__(self, mod: Any, target: Target, options: Options):
         """Raises what planning raises for a malformed module or option."""
-        check_module(mod)
+        mod = well_formed(mod)
         notes = Notes()
         with collector_paused():
             search = search_of(

@@ -11,9 +11,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-import tvm
-from tvm import relax
-
 from eqsat_layout.cost.assumed import AssumedSizes
 from eqsat_layout.cost.checked import checked_cost_model
 from eqsat_layout.cost.copies import COPY, FewestCopies
@@ -29,7 +26,7 @@ from eqsat_layout.egraph.rule_notes import rule_notes
 from eqsat_layout.egraph.rules import Command, is_own, read_all, rule_files
 from eqsat_layout.egraph.saturate import saturate
 from eqsat_layout.egraph.saturated import Saturated
-from eqsat_layout.errors import ILL_TYPED, CostError, EqsatError, MalformedModuleError, RuleError, TargetError
+from eqsat_layout.errors import CostError, EqsatError, RuleError, TargetError
 from eqsat_layout.extract.baseline import baseline
 from eqsat_layout.extract.decode import Decoder
 from eqsat_layout.extract.region import Region
@@ -169,23 +166,6 @@ def _fusion(search: Search, graph: Graph, tensors: Sequence[Hashable]) -> Fusion
     if not isinstance(found, Fusion):
         raise TargetError(f"target {search.target.kind!r}: fusion must give a Fusion, got {found!r}")
     return found
-
-
-def check_module(mod: Any) -> None:
-    """Structure only: types are checked once per distinct op when the module is read."""
-    if not isinstance(mod, tvm.IRModule):
-        raise MalformedModuleError(f"expected a tvm.IRModule, got {type(mod).__name__}")
-    try:
-        relax.analysis.well_formed(mod, check_ty=False)
-    except ILL_TYPED as error:
-        raise MalformedModuleError(f"the module is not well formed: {str(error).strip()}") from error
-    for var, function in mod.functions_items():
-        try:
-            relax.analysis.free_symbolic_vars(function) if isinstance(function, relax.Function) else ()
-        except ILL_TYPED as error:
-            raise MalformedModuleError(
-                f"{var.name_hint}: an expression has no type; relax.transform.Normalize() gives it one"
-            ) from error
 
 
 def _planned(graph: Graph, search: Search) -> Region | None:

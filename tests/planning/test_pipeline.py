@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tvm
+import tvm_ffi
 from compare import assert_same_fast
 from programs import assert_untouched, constant, ops, program, transforms
 from tvm import relax
@@ -254,6 +256,20 @@ def test_a_call_of_a_function_that_is_not_there() -> None:
     bad = replaced(mod, [relax.VarBinding(first.var, builder.normalize(call)), *rest])
     with pytest.raises(MalformedModuleError, match="missing"):
         eqsat_layout.optimize(bad)
+
+
+def test_a_module_that_is_not_in_normal_form_is_brought_into_it(run: Any, arrays: Any) -> None:
+    """TVM builds it, ours said which pass to run first: calls within a call, without types or variables."""
+    x = relax.Var("x", relax.TensorType((3, 4), "float32"))
+    call = relax.Call(tvm.ir.Op.get("relax.exp"), [relax.Call(tvm.ir.Op.get("relax.nn.relu"), [x])])
+    function = relax.Function([x], call, relax.TensorType((3, 4), "float32")).with_attr("global_symbol", "main")
+    mod = tvm.IRModule({"main": function})
+    before = tvm_ffi.structural_hash(mod)
+    (data,) = arrays((3, 4))
+    expected = np.exp(np.maximum(data, 0))
+    np.testing.assert_allclose(run(eqsat_layout.compile(mod, "llvm"), data), expected, rtol=1e-6)
+    np.testing.assert_allclose(run(tvm.compile(eqsat_layout.optimize(mod)), data), expected, rtol=1e-6)
+    assert tvm_ffi.structural_hash(mod) == before
 
 
 @pytest.mark.parametrize("mod", [None, 3, {}, plain()["main"]])
