@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import tvm
 from tvm import relax, tirx
 from tvm.relax import op
+from tvm.script import tirx as T
 
 import eqsat_layout
 from eqsat_layout.passes.unique_lets import with_unique_lets
@@ -58,3 +60,54 @@ def test_no_name_of_what_is_taken_for_a_number_stands_in_what_holds_another() ->
     body = with_unique_lets()(tvm.IRModule({"main": func}))["main"].body
     names = {let.var.name: [one.var.name for one in nodes_of(let.value, tirx.Let)] for let in nodes_of(body, tirx.Let)}
     assert names == {"none": [], "once": [], "twice": ["once"]}
+
+
+@T.prim_func(s_tir=True)
+def quotient_with_a_name(x: T.Buffer((4,), "int64"), y: T.Buffer((4,), "int64")):
+    for i in range(4):
+        with T.sblock("y"):
+            at = T.axis.remap("S", [i])
+            a: T.let[T.int64] = x[at]
+            b: T.let[T.int64] = (a + x[(at + 1) % 4]) // (a * 2 + 1)
+            c: T.let[T.int64] = T.if_then_else(b > 0, a // b, b)
+            y[at] = b + c % (a + 3)
+
+
+@T.prim_func(s_tir=True)
+def quotient_of_steps(x: T.Buffer((4,), "int64"), y: T.Buffer((4,), "int64")):
+    for i in range(4):
+        with T.sblock("y"):
+            at = T.axis.remap("S", [i])
+            y[at] = T.int64(0)
+            for step in range((x[at] + x[1]) // (x[2] * 2 + x[3])):
+                y[at] = y[at] + step + x[at]
+
+
+@T.prim_func(s_tir=True)
+def quotient_that_decides(x: T.Buffer((4,), "int64"), y: T.Buffer((4,), "int64")):
+    for i in range(4):
+        with T.sblock("y"):
+            at = T.axis.remap("S", [i])
+            y[at] = x[at]
+            if (x[at] + x[1]) // (x[2] * 2 + x[3]) > x[0] // x[at]:
+                y[at] = y[at] * T.int64(7)
+
+
+@pytest.mark.parametrize("func", [quotient_with_a_name, quotient_of_steps, quotient_that_decides])
+def test_quotients_in_statements_are_built(func) -> None:
+    """Kernels of a user's own that give a quotient a name, or go by one, could not be built ("Binding of variable
+    dividend conflicts with previous binding"; found by TVM's tests): its analyzer looks at these twice, too."""
+    x, builder = relax.Var("x", relax.TensorType((4,), "int64")), relax.BlockBuilder()
+    kernel = builder.add_func(func, "kernel")
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            call = relax.call_tir(kernel, relax.Tuple([x]), relax.TensorType((4,), "int64"))
+            result = builder.emit_output(builder.emit(call))
+        builder.emit_func_output(result)
+    mod = builder.get()
+    data = tvm.runtime.tensor(np.array([5, 9, 2, 3]))
+    found = [
+        relax.VirtualMachine(build(mod, "llvm"), tvm.cpu())["main"](data).numpy()
+        for build in (eqsat_layout.compile, tvm.compile)
+    ]
+    np.testing.assert_array_equal(*found)

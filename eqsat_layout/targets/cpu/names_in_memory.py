@@ -3,7 +3,8 @@
 In: PrimFuncs for LLVM that only its code generator's own passes are left for. Out: the same, with the names of a store
 that would take these for ever as locals, which LLVM keeps in registers. TVM's analyzer puts what a name stands for in
 its place, and what the names in that stand for in theirs: a quotient of quotients that reads each of them a few times
-has millions of terms then. What is loaded it leaves alone.
+has millions of terms then. What is loaded it leaves alone. So are those behind a condition in an integer that has a
+name, or that a loop or branch goes by: the analyzer looks at these twice, and only once knows that the condition holds.
 """
 
 from __future__ import annotations
@@ -16,7 +17,14 @@ from tvm import tirx
 
 from eqsat_layout.targets.cpu.stack import kept_on_stack
 from eqsat_layout.tir.intrinsics import is_choice
-from eqsat_layout.tir.structural import mapped_body, nodes_of, primfunc_pass, structural_map_outermost, substitute
+from eqsat_layout.tir.structural import (
+    changed_loop,
+    mapped_body,
+    nodes_of,
+    primfunc_pass,
+    structural_map_outermost,
+    substitute,
+)
 
 _MOST: Final = 1 << 14
 """Variables and loads of a name's value, with those of the names in it: TVM looks at so many in some .1 s."""
@@ -32,19 +40,51 @@ def names_in_memory() -> Any:
 
 
 def _changed(func: Any) -> Any:
-    if len(nodes_of(func.body, tirx.Let)) < _FEWEST:  # nearly all: bodies may hold many thousands of stores
+    if not nodes_of(func.body, tirx.Let):
         return func
-    return mapped_body(func, (tirx.BufferStore, _stored))
+    statements = (tirx.Bind, _bound), (tirx.For, _repeated), (tirx.IfThenElse, _branched)
+    return mapped_body(func, *statements, (tirx.BufferStore, _stored))
+
+
+def _bound(bind: Any) -> Any:
+    before, value = _settled(bind.value)
+    return _after(before, tirx.Bind(bind.var, value)) if before else bind
+
+
+def _repeated(loop: Any) -> Any:
+    before, extent = _settled(loop.extent)
+    return _after(before, changed_loop(loop, extent=extent)) if before else loop
+
+
+def _branched(branch: Any) -> Any:
+    before, condition = _settled(branch.condition)
+    return _after(before, tirx.IfThenElse(condition, branch.then_case, branch.else_case)) if before else branch
+
+
+def _settled(value: Any) -> tuple[list[Any], Any]:
+    """``value`` without names behind conditions, and what is done before it."""
+    before: list[Any] = []
+    return before, _in_memory(value, before) if _has_named_choice(value) else value
+
+
+def _has_named_choice(value: Any) -> bool:
+    return any(is_choice(call) and nodes_of(call, tirx.Let) for call in nodes_of(value, tvm.ir.Call))
+
+
+def _after(before: list[Any], statement: Any) -> Any:
+    return tirx.SeqStmt([*before, statement])
 
 
 def _stored(store: Any) -> Any:
-    if len(nodes_of(store.value, tirx.Let)) < _FEWEST or _Sizes().of(store.value) <= _MOST:
+    lets = nodes_of(store.value, tirx.Let)
+    is_long = len(lets) >= _FEWEST and _Sizes().of(store.value) > _MOST
+    if not is_long and not any("int" in str(let.var.ty.dtype) and _has_named_choice(let.value) for let in lets):
         return store
     before: list[Any] = []
     value = _in_memory(store.value, before)
     if not before:
         return store
-    return tirx.SeqStmt([*before, tirx.BufferStore(store.buffer, value, list(store.indices))])
+    return _after(before, tirx.BufferStore(store.buffer, value, list(store.indices)))
 
 
 class _Sizes:
