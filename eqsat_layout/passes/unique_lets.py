@@ -16,15 +16,7 @@ import tvm
 from tvm import tirx
 
 from eqsat_layout.tir.intrinsics import is_choice
-from eqsat_layout.tir.structural import (
-    Rule,
-    changed_loop,
-    nodes_of,
-    primfunc_pass,
-    structural_map,
-    structural_map_outermost,
-    substitute,
-)
+from eqsat_layout.tir.structural import nodes_of, primfunc_pass, structural_map, structural_map_outermost, substitute
 
 
 def with_unique_lets() -> Any:
@@ -73,30 +65,10 @@ def _apart(body: Any, numbers: set[Any]) -> Any:
         condition = _without_lets(call.args[0], asked, found) if is_choice(call) else None
         return _behind(found, tirx.if_then_else(condition, *call.args[1:])) if found else call
 
-    def bound(bind: Any) -> Any:
-        found = list[Any]()
-        value = _without_lets(bind.value, (lambda _: True) if _is_integer(bind.var) else numbers.__contains__, found)
-        return _after(found, tirx.Bind(bind.var, value)) if found else bind
-
-    def repeated(loop: Any) -> Any:
-        found = list[Any]()
-        low, extent = (_without_lets(bound, asked, found) for bound in (loop.min, loop.extent))
-        return _after(found, changed_loop(loop, min=low, extent=extent)) if found else loop
-
-    def branched(branch: Any) -> Any:
-        found = list[Any]()
-        condition = _without_lets(branch.condition, asked, found)
-        return _after(found, tirx.IfThenElse(condition, branch.then_case, branch.else_case)) if found else branch
-
     def asked(var: Any) -> bool:
         return _is_integer(var) or var in numbers
 
-    expressions: list[Rule] = [(tirx.Let, named), (tirx.Select, selected), (tvm.ir.Call, chosen)]
-    return structural_map(body, *expressions, (tirx.Bind, bound), (tirx.For, repeated), (tirx.IfThenElse, branched))
-
-
-def _after(found: Sequence[Any], statement: Any) -> Any:
-    return tirx.SeqStmt([*(tirx.Bind(let.var, let.value) for let in found), statement])
+    return structural_map(body, (tirx.Let, named), (tirx.Select, selected), (tvm.ir.Call, chosen))
 
 
 def _behind(found: Sequence[Any], value: Any) -> Any:
@@ -122,7 +94,7 @@ def _without_lets(value: Any, is_wanted: Callable[[Any], bool], found: list[Any]
 
 
 def _is_integer(var: Any) -> bool:
-    return "int" in str(getattr(var.ty, "dtype", ""))  # a pointer has none
+    return "int" in str(var.ty.dtype)
 
 
 def _is_number(let: Any) -> bool:

@@ -85,7 +85,7 @@ def _amid(array: Array, byte: int) -> Any:
 
 def coarsest(mod: Any) -> str:
     """The float type of fewest digits that a module computes in: its results may have been rounded to that."""
-    text = mod.script()
+    text = tvm.ir.save_json(mod)  # of what is not in normal form there is no script
     return next((dtype for dtype in reversed(_SHARE) if f'"{dtype}"' in text), "float64")
 
 

@@ -36,6 +36,7 @@ from bench.soundness.tvm_suite.inputs import (
 )
 from bench.soundness.tvm_suite.layouts import DESIRED, has_layouts
 from eqsat_layout.errors import EqsatError
+from eqsat_layout.graph.well_formed import well_formed
 from eqsat_layout.notes import last_of
 from eqsat_layout.soundness.programs.adversarial_costs import AdversarialCosts
 from eqsat_layout.soundness.programs.check import interface_difference
@@ -122,7 +123,7 @@ def _optimized(stock: Stock, **options: Any) -> tuple[str, str]:
     again = eqsat_layout.optimize(stock.mod, **options)
     if not tvm_ffi.structural_equal(optimized, again):
         return DIFFERENT, "the second time it gives another module"
-    text = interface_difference(stock.mod, optimized)
+    text = interface_difference(well_formed(stock.mod), optimized)
     if text:
         return DIFFERENT, f"the optimised module {text}"
     if not stock.is_built:

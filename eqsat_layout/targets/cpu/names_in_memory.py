@@ -62,9 +62,13 @@ def _branched(branch: Any) -> Any:
 
 
 def _settled(value: Any) -> tuple[list[Any], Any]:
-    """``value`` without names behind conditions, and what is done before it."""
+    """``value`` without names of integers, and what is done before it."""
     before: list[Any] = []
-    return before, _in_memory(value, before) if _has_named_choice(value) else value
+    return before, _in_memory(value, before) if any(map(_is_integer, nodes_of(value, tirx.Let))) else value
+
+
+def _is_integer(let: Any) -> bool:
+    return "int" in str(let.var.ty.dtype)
 
 
 def _has_named_choice(value: Any) -> bool:
@@ -78,7 +82,7 @@ def _after(before: list[Any], statement: Any) -> Any:
 def _stored(store: Any) -> Any:
     lets = nodes_of(store.value, tirx.Let)
     is_long = len(lets) >= _FEWEST and _Sizes().of(store.value) > _MOST
-    if not is_long and not any("int" in str(let.var.ty.dtype) and _has_named_choice(let.value) for let in lets):
+    if not is_long and not any(_is_integer(let) and _has_named_choice(let.value) for let in lets):
         return store
     before: list[Any] = []
     value = _in_memory(store.value, before)

@@ -35,6 +35,7 @@ from eqsat_layout.targets.cpu.single.skipped_steps import skip_zero_steps
 from eqsat_layout.targets.cpu.single.whole_periods import in_whole_periods
 from eqsat_layout.targets.cpu.stage_schedules import NOT_SCHEDULED, StageMeans, in_rows, in_tiles, schedule_stages
 from eqsat_layout.targets.cpu.symbolic.kernel import has_symbols, kernel_in_parts
+from eqsat_layout.targets.cpu.symbolic.made_ahead import made_ahead
 from eqsat_layout.targets.schedules.attempts import isolated, unless_refused
 from eqsat_layout.targets.schedules.blocks_in_loops import has_blocks_inside, iterations_of_stages, schedule_inside
 from eqsat_layout.targets.schedules.epilogues import epilogue_of, is_in_place
@@ -147,6 +148,10 @@ def _in_parts(func: Any, means: StageMeans) -> Any:
     def schedule(part: Any, machine: CpuMachine) -> Any:
         return _scheduled_whole(part, StageMeans(machine, means.families))
 
+    ahead = unless_refused(lambda: made_ahead(func))
+    if ahead is not None:
+        rest = unless_refused(lambda: kernel_in_parts(ahead.rest, means.machine, schedule))
+        return rest and _named(func, _scheduled(ahead.joined(_scheduled_whole(ahead.first, means), rest)))
     kernel = unless_refused(lambda: kernel_in_parts(func, means.machine, schedule))
     return kernel and _named(func, _scheduled(kernel))
 

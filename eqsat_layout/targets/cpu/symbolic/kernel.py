@@ -27,6 +27,7 @@ from eqsat_layout.tir.structural import nodes_of, structural_map
 
 _ROWS = 64  # of a part of a product: enough to read its weights for
 _LEFT = (16, 32)  # of one for what is left: the weights are read once for it, however few rows there are
+_FEW_ROWS = (1, 8)  # of one for windows of unknown size, whose code is to be short
 _FEW = 8  # of a part of other kernels
 _LONG = 1 << 22  # iterations of a part from which on its own loops are parallel, and not those over parts
 _SHORT = 4096  # iterations of all, below which starting threads costs more than it saves
@@ -107,6 +108,7 @@ class _Kernel:
             sizes[number] = _Sizes(rows, (_rounded(_FEW / beside),))
             return sizes
         if self._main.has_open_window:
+            sizes[number] = _Sizes(rows, _FEW_ROWS)
             return sizes
         large = _rounded(_ROWS / beside)
         small = sorted({size for few in _LEFT if (size := _rounded(few / beside)) < large})
@@ -131,16 +133,21 @@ class _Kernel:
         return _known([axis for axis in others if not any(load.uses(axis.var) for load in same)])
 
     def _parts(self, sizes: Sequence[_Sizes]) -> Any:
-        """Loops over all parts."""
-        counts = [self._count(one) for one in sizes]
-        total = math.prod(counts[1:], start=counts[0]).astype("int64")  # of kernels whose symbols are int32 too
+        """Loops over all parts: one, but for windows of unknown size, whose indices would be quotients of quotients."""
+        counts = [self._count(one).astype("int64") for one in sizes]  # of kernels whose symbols are int32 too
+        apart = [Var("part", "int64") for _ in counts[2:]] if self._main.has_open_window else []
+        inner = list(zip(apart, counts[len(counts) - len(apart) :], strict=True))
+        counts = counts[: len(counts) - len(apart)]
+        total = math.prod(counts[1:], start=counts[0])
         task = Var("part", "int64")
         numbers: list[Any] = []
         rest: Any = task
         for count in reversed(counts[1:]):
             numbers.insert(0, tirx.floormod(rest, count))
             rest = tirx.floordiv(rest, count)
-        body = self._choice(sizes, [rest, *numbers], [])
+        body = self._choice(sizes, [rest, *numbers, *apart], [])
+        for number, count in reversed(inner):
+            body = tirx.For(number, tirx.IntImm("int64", 0), count, tirx.ForKind.SERIAL, body)
         is_parallel = (
             self._machine.cores > 1
             and not self._is_parallel_inside
