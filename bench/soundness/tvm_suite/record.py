@@ -39,13 +39,17 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Known:
-    """A fault of TVM's: ``modules`` by digest or by name of file and test; the ``ways`` in which it shows."""
+    """A fault of TVM's: ``modules`` by digest or by name of file and test; the ``ways`` in which it shows.
+
+    ``sometimes``: it depends on what lies in memory that is not the module's.
+    """
 
     modules: tuple[str, ...]
     ways: tuple[str, ...]
     kind: str
     reason: str
     evidence: str
+    sometimes: bool = False
 
     def says(self, outcome: Outcome) -> bool:
         """Whether the outcome is this fault."""
@@ -113,7 +117,7 @@ def outdated(outcomes: Iterable[Outcome], known: Iterable[Known], *, is_part: bo
     """What is listed and was not seen; ``is_part``: only of modules that were tried."""
     tried = list(outcomes)
     for entry in known:
-        for module in entry.modules:
+        for module in () if entry.sometimes else entry.modules:
             if is_part and not any(module in (o.digest, o.name) and o.way in entry.ways for o in tried):
                 continue
             if not any(entry.says(o) and module in (o.digest, o.name) for o in tried):
