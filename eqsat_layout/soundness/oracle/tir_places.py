@@ -19,6 +19,7 @@ from eqsat_layout.soundness.oracle.tir_values import (
     Frame,
     InterpreterError,
     Mask,
+    OutOfBoundsError,
     Pair,
     Step,
     decided_together,
@@ -226,7 +227,7 @@ class AccessPlace:
 
     def _refuse(self, outside: Mask, taken: Mask | None, what: str) -> None:
         if (outside if taken is None else outside & taken).any():
-            raise InterpreterError(f"{self.function}: {what} outside of {self.name}")
+            raise OutOfBoundsError(f"{self.function}: {what} outside of {self.name}")
 
 
 def look_at(frame: Frame, number: int, look: Callable[[Array], Array]) -> Pair:

@@ -25,6 +25,10 @@ class InterpreterError(EqsatError):
     """TIR that the interpreter has no words for, or that reads or stores where nothing is."""
 
 
+class OutOfBoundsError(InterpreterError):
+    """The latter: what is built of such TIR reads or writes beside its arrays."""
+
+
 @dataclass(frozen=True)
 class Masked:
     """Elements and whether they are defined, worlds in front. What is not defined may be anything, NaN too."""

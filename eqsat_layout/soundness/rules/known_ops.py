@@ -22,7 +22,7 @@ from eqsat_layout.graph.graph import Signature
 from eqsat_layout.graph.importer import import_module
 from eqsat_layout.graph.templates import settings_of
 from eqsat_layout.soundness.oracle.tir_interpreter import Interpreter
-from eqsat_layout.soundness.oracle.tir_values import Masked
+from eqsat_layout.soundness.oracle.tir_values import Masked, OutOfBoundsError
 from eqsat_layout.soundness.rules.bits import DEVICE_WORLD
 from eqsat_layout.soundness.rules.runners import LegalisedOp, RunnableOp, build_call, is_sort
 from eqsat_layout.soundness.rules.schema import LARGEST, LONG, OpCall
@@ -228,6 +228,8 @@ def why_not_run(signature: Signature, call: OpCall | None, interpreters: dict[st
                 return "it takes too long to be evaluated; smaller calls of it may not"
             before = runner.work
             found = _bounded_run(runner, operands, most)
+        except OutOfBoundsError as error:
+            return f"it can't be evaluated: {error}"  # nor is it built: that writes beside its arrays
         except (EqsatError, *ILL_TYPED) as error:  # operations that NumPy has not, extents below 0
             why = f"it can't be evaluated: {error}"
         else:

@@ -133,7 +133,8 @@ class LegalisedOp:
         try:
             result = self._interpreter.call("main", [o.values for o in operands])
         except NotInterpretable as error:
-            raise InterpreterError(str(error)) from error
+            kind = type(error.__cause__) if isinstance(error.__cause__, InterpreterError) else InterpreterError
+            raise kind(str(error)) from error
         results = result if isinstance(result, list) else [result]
         return [Masked.of(np.broadcast_to(one, (worlds, *one.shape[1:]))) for one in results]
 

@@ -72,3 +72,11 @@ def test_an_op_of_a_vast_buffer_is_not_run() -> None:
     start = time.process_time()
     assert "takes too long" in ops.unusable(call)
     assert time.process_time() - start < 2
+
+
+def test_what_stores_out_of_bounds_is_not_built() -> None:
+    """TVM's kernel for running sums writes the first of none: the reference interpreter refuses it, and then it was
+    built, and the process that fuzzed a rule about sums died."""
+    ty = TensorType((0, 3, 3), "int32")
+    call = OpCall("relax.cumsum", lambda x: R.cumsum(x, axis=0, exclusive=True), (ty,), "of none")
+    assert "stores outside" in ops.unusable(call)
