@@ -12,12 +12,13 @@ from typing import Any, Final
 
 import tvm
 import tvm_ffi
-from tvm import relax
+from tvm import relax, tirx
 
 from eqsat_layout.passes.all_calls import is_tir_call
 from eqsat_layout.passes.sizes_first import sizes_first
+from eqsat_layout.tir.intrinsics import is_choice
 from eqsat_layout.tir.reshape_pattern import reshape_pattern
-from eqsat_layout.tir.structural import with_relax_functions
+from eqsat_layout.tir.structural import structural_map, with_relax_functions
 
 SAVED: Final = "eqsat_layout.saved"
 """The attribute of a PrimFunc that was made of several: the share of their time that it saves, as the target thinks."""
@@ -54,11 +55,32 @@ def marked(mod: tvm.IRModule) -> tuple[tvm.IRModule, dict[str, Any]]:
 
 def fuse_ops(mod: tvm.IRModule) -> tvm.IRModule:
     """``mod`` in TVM's groups. The result of a group is marked as that of its last call was, if it was."""
-    fused = sizes_first(relax.transform.FuseOps()(mod))
+    plain = _without_calls(mod)
+    grouped = relax.transform.FuseOps()(plain)
+    fused = sizes_first(grouped if plain is mod else _with_calls(grouped))
     if not any(_is_marked(var) for function in _functions(mod) for var, _ in _bindings(function)):
         return fused
     reader = _GroupReader(mod, fused)
     return _changed(fused, lambda var, value: (reader.name_of(var), value))
+
+
+def _without_calls(mod: tvm.IRModule) -> tvm.IRModule:
+    """Extents that choose between two numbers, as nodes that are no calls: TVM takes a call in a shape for one of an op
+    of Relax, and ends in an error."""
+
+    def selected(call: Any) -> Any:
+        return tirx.Select(*call.args) if is_choice(call) else call
+
+    return with_relax_functions(mod, lambda function: structural_map(function, (tvm.ir.Call, selected)))
+
+
+def _with_calls(mod: tvm.IRModule) -> tvm.IRModule:
+    """The same extents as the kernels' buffers have them."""
+
+    def called(select: Any) -> Any:
+        return tirx.if_then_else(select.condition, select.true_value, select.false_value)
+
+    return with_relax_functions(mod, lambda function: structural_map(function, (tirx.Select, called)))
 
 
 def kernels_of(joined: tvm.IRModule, mod: tvm.IRModule) -> list[JoinedCalls]:

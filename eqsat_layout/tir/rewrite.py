@@ -18,7 +18,7 @@ from eqsat_layout.tir.affine import Affine, AffineReader, high_bound, number_of_
 from eqsat_layout.tir.axis_groups import with_axis_groups
 from eqsat_layout.tir.block_axes import BlockAxes
 from eqsat_layout.tir.computation import Block, Computation
-from eqsat_layout.tir.extents import expr_of, extent_of
+from eqsat_layout.tir.extents import expr_of
 from eqsat_layout.tir.flow import Flow
 from eqsat_layout.tir.index_map import physical_indices
 from eqsat_layout.tir.padding import plan_block
@@ -151,7 +151,7 @@ class _BlockRewriter:
     def _region(self, region: Any) -> Any:
         number = self.function.numbers[region.source]
         var = self.function.vars[number]
-        if all(extent_of(r.extent) == 1 for r in region.region):
+        if all(_is_one(r.extent) for r in region.region):
             starts = [structural_map(r.min, (tvm.ir.expr.TensorLoad, self._load)) for r in region.region]
             indices = self._physical(number, starts)
             ranges = [tvm.ir.Range.from_min_extent(i, tirx.IntImm(str(i.ty.dtype), 1)) for i in indices]
@@ -224,6 +224,11 @@ class _BlockRewriter:
 
 
 _COMPARISONS = (tirx.LT, tirx.LE, tirx.GT, tirx.GE)
+
+
+def _is_one(extent: Any) -> bool:
+    """That of a region that is read at two places may hold what they are read from."""
+    return bool(tvm.sym.Analyzer().can_prove_equal(extent, 1))
 
 
 def _symbols(func: Any) -> dict[str, Any]:

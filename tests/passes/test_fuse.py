@@ -135,3 +135,20 @@ def test_sizes_of_calls_put_back_are_those_of_the_program() -> None:
     machine = relax.VirtualMachine(eqsat_layout.compile(builder.get()), tvm.cpu())
     result = machine["main"](tvm.runtime.tensor(np.zeros((3, 5), "int64"))).numpy()
     np.testing.assert_array_equal(result, np.repeat([[0], [5], [10]], 5, axis=1))
+
+
+def test_a_slice_between_sizes_is_fused() -> None:
+    """How long it is depends on the sign of its ends, which TVM says by a call: ``Cannot find the FInferType attribute
+    registered to op: prim.if_then_else``."""
+    n = tirx.Var("n", "int64")
+    x, y = (relax.Var(name, relax.TensorType((rows, 3), "float32")) for name, rows in (("x", n), ("y", n * 2)))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x, y]):
+        with builder.dataflow():
+            below = builder.emit(relax.op.strided_slice(y, [0], [n], [n * 2]))
+            output = builder.emit_output(relax.op.permute_dims(builder.emit(relax.op.add(below, x))))
+        builder.emit_func_output(output)
+    machine = relax.VirtualMachine(eqsat_layout.compile(builder.get()), tvm.cpu())
+    given = [np.random.default_rng(0).standard_normal((rows, 3), "float32") for rows in (4, 8)]
+    made = machine["main"](*map(tvm.runtime.tensor, given)).numpy()
+    np.testing.assert_array_equal(made, (given[1][4:] + given[0]).T)

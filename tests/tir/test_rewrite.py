@@ -193,6 +193,22 @@ def test_fused_functions_with_int32_indices_compute_the_same() -> None:
     assert runner.check() > 10
 
 
+@T.prim_func(s_tir=True)
+def beside(x: T.Buffer((5, 6), "float32"), at: T.Buffer((5,), "int32"), y: T.Buffer((5, 6), "float32")):
+    for i, j in T.grid(5, 6):
+        with T.sblock("beside"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            y[vi, vj] = x[T.min(T.max(at[vi], 0), 4), vj] + x[vi, vj]
+
+
+def test_a_row_that_data_names_beside_another_one_computes_the_same() -> None:
+    """The region from the one to the other has an extent that data says: ``at[vi] is not an extent``, and no plan."""
+    runner = Runner()
+    turned = Format.make(IndexMap.permutation((5, 6), (1, 0)))
+    runner.add(beside, complete(understood(beside), (turned, None), (turned,)))
+    assert runner.check() == 1
+
+
 def test_the_check_itself_sees_a_wrong_function() -> None:
     func = legal(lambda x: op.permute_dims(x, [1, 0]), (4, 4))
     computation = understood(func)
