@@ -142,7 +142,7 @@ def specials(dtype: Any) -> Array:
     largest, least, tiny = float(limits.max), float(limits.smallest_subnormal), float(limits.tiny)
     numbers: list[float] = [np.nan, np.inf, -np.inf, 0.0, -0.0, largest, -largest, least, -least, tiny]
     numbers += [0.5, 1.5, 2.5, -0.5, -1.0, 1 / float(limits.eps), largest / 2]
-    return np.array([*numbers, *_beside_ties(dtype)], dtype)
+    return np.array([*numbers, *_beside_ties(dtype), *_ends_of_narrower(dtype)], dtype)
 
 
 def _beside_ties(dtype: np.dtype[Any]) -> Iterator[int | float]:
@@ -156,6 +156,13 @@ def _beside_ties(dtype: np.dtype[Any]) -> Iterator[int | float]:
                 yield top + int(top * half) + 1
         elif np.finfo(narrow).bits < 8 * dtype.itemsize:
             yield 1 + half + float(ml_dtypes.finfo(dtype).eps)  # type: ignore[no-untyped-call]
+
+
+def _ends_of_narrower(dtype: np.dtype[Any]) -> Iterator[float]:
+    """The largest numbers of narrower floats: what is finite in one may be infinite in the other."""
+    for narrow in (np.float32, np.float16, ml_dtypes.bfloat16):
+        if np.dtype(narrow).itemsize < dtype.itemsize:
+            yield float(ml_dtypes.finfo(narrow).max)  # type: ignore[no-untyped-call]
 
 
 def _opposites(number: int, dtype: np.dtype[Any]) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -29,6 +30,14 @@ def test_what_is_rounded_twice_shows(dtype: str, between: str, narrow: str) -> N
     numbers = specials(dtype)
     with np.errstate(over="ignore", invalid="ignore"):
         assert (numbers.astype(between).astype(narrow) != numbers.astype(narrow))[~np.isnan(numbers)].any()
+
+
+def test_ends_of_narrower_floats_are_among_the_special_numbers() -> None:
+    """Of a double no number was finite as a float and infinite in 16 bits of it: that both are finite together was
+    called right."""
+    with np.errstate(over="ignore"):
+        floats = specials("float64").astype("float32")
+        assert (np.isfinite(floats) & ~np.isfinite(floats.astype(ml_dtypes.bfloat16))).any()
 
 
 def test_in_some_models_nan_and_an_infinity_are_everywhere() -> None:
