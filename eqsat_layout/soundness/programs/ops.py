@@ -14,6 +14,7 @@ from tvm import relax
 from tvm.relax import op as R
 
 from eqsat_layout.soundness.programs.ops_edges import EDGE_KINDS
+from eqsat_layout.soundness.programs.ops_kernels import KERNEL_KINDS
 from eqsat_layout.soundness.programs.ops_moves import (
     concat,
     fixed_axes,
@@ -46,7 +47,7 @@ def kinds_for(w: FunctionWriter, x: Any) -> dict[Step, int]:
     """The steps that ``x`` may be taken through, with their weights; the first is the simplest."""
     if 0 in shape_of(x):
         return EMPTY_KINDS
-    kinds = {**ANY_KINDS, **STRUCTURE_KINDS, **SCHEMA_KINDS, **EDGE_KINDS}
+    kinds = {**ANY_KINDS, **STRUCTURE_KINDS, **SCHEMA_KINDS, **EDGE_KINDS, **KERNEL_KINDS}
     if dtype_of(x).startswith("float"):
         kinds |= FLOAT_KINDS
     if not is_static(x):

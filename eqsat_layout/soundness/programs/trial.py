@@ -40,6 +40,7 @@ from eqsat_layout.soundness.programs.compiled import compiled_difference
 from eqsat_layout.soundness.programs.generator import RandomProgram, make_program
 from eqsat_layout.soundness.programs.on_targets import TargetPair, in_numpy, running
 from eqsat_layout.soundness.programs.ops_edges import joined
+from eqsat_layout.soundness.programs.ops_kernels import kernel
 from eqsat_layout.soundness.programs.ops_quantised import quantised
 from eqsat_layout.soundness.programs.outcomes import FAILED, NOISY, REFUSED, SAME, UNCHANGED, UNRUN, ProgramOutcome
 from eqsat_layout.soundness.programs.tried import EXACTLY, Guarded, is_device
@@ -56,7 +57,7 @@ OPINION_EVERY: Final = 10
 THREADS_EVERY: Final = 16
 """Programs in one of which several threads optimise at once."""
 _THREADS: Final = 3
-_MOSTLY_EVERY: Final = 4
+_MOSTLY_EVERY: Final = 8
 """Programs in one of which most steps are of one kind, whose faults show in few of them."""
 
 GUARDED_SIZES: Final = (1, 9, 17)
@@ -64,8 +65,11 @@ GUARDED_SIZES: Final = (1, 9, 17)
 
 
 def mostly(seed: int, target: Any) -> Step | None:
-    """What most steps of that seed's program are: products of bytes; on devices what simplifiers take for other ops."""
-    kinds = {3: quantised, 1: joined if is_device(target) else None}
+    """What most steps of that seed's program are: products of bytes; kernels that no op has, or on devices what
+    simplifiers take for other ops."""
+    kinds = {3: quantised, 7: quantised, 5: kernel}
+    if is_device(target):
+        kinds |= {1: joined, 5: joined}
     return kinds.get(seed % _MOSTLY_EVERY)
 
 

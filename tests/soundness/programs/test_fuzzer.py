@@ -34,6 +34,7 @@ from eqsat_layout.soundness.programs.generator import RandomProgram, make_progra
 from eqsat_layout.soundness.programs.jobs import Worker, _worked
 from eqsat_layout.soundness.programs.ops import ANY_KINDS, FLOAT_KINDS
 from eqsat_layout.soundness.programs.ops_edges import EDGE_KINDS
+from eqsat_layout.soundness.programs.ops_kernels import BODIES, kernel
 from eqsat_layout.soundness.programs.ops_nn import NETWORK_KINDS
 from eqsat_layout.soundness.programs.ops_quantised import BYTE_KINDS
 from eqsat_layout.soundness.programs.ops_schema import SCHEMA_KINDS
@@ -147,6 +148,14 @@ def _byte_products(function: Any) -> list[ByteProduct]:
     reader = QuantisedReader.of(function)
     values = (binding.value for binding in nodes_of(function, relax.VarBinding))
     return [found for value in values if (found := byte_product_of(value, reader)) is not None]
+
+
+def test_kernels_that_no_op_has_are_drawn() -> None:
+    """None had a predicate, a state, a loop until a condition, or sums of narrow integers over lanes."""
+    made = [make_program(Choices.of_seed(seed), mostly=kernel) for seed in range(12)]
+    names = {str(var.name_hint).rstrip("0123456789") for one in made for var in one.module.functions}
+    assert "sums" in names
+    assert len(names & set(BODIES)) > len(BODIES) // 2
 
 
 def test_calls_that_read_beyond_their_operands_are_none() -> None:
