@@ -17,6 +17,7 @@ from tvm.relax import backend, transform
 from eqsat_layout.graph.quiet import LEGALIZERS
 from eqsat_layout.passes.asked_halves import halves_asked_for
 from eqsat_layout.passes.dataflow_reshapes import rewrite_dataflow_reshape
+from eqsat_layout.passes.guarded_writes import skip_empty_tensors
 from eqsat_layout.passes.scans_in_columns import SCANS
 from eqsat_layout.passes.sorts.kernels import sort_legalisations
 from eqsat_layout.tir.known_sorts import with_known_sorts
@@ -37,6 +38,7 @@ def relax_pipeline(*, exact: bool) -> Any:
             transform.LegalizeOps({**LEGALIZERS, **SCANS, **sort_legalisations(exact=exact)}),
             backend.DispatchSortScan(),
             primfunc_pass("SortKnownTypes", with_known_sorts),
+            skip_empty_tensors(),
             rewrite_dataflow_reshape(),
             transform.ToNonDataflow(),
             transform.RemovePurityChecking(),

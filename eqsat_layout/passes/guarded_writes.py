@@ -15,7 +15,15 @@ from tvm import ir, s_tir, tirx
 
 from eqsat_layout.tir.analyzers import analyzer_of
 from eqsat_layout.tir.extents import unravelled
-from eqsat_layout.tir.structural import mapped_body, nodes_of, walk, with_primfuncs
+from eqsat_layout.tir.structural import (
+    changed_block,
+    mapped_body,
+    nodes_of,
+    primfunc_pass,
+    structural_map_outermost,
+    walk,
+    with_primfuncs,
+)
 
 
 def guard_writes(mod: tvm.IRModule) -> tvm.IRModule:
@@ -32,6 +40,24 @@ def _guarded(func: Any) -> Any:
     if not any(is_read(index, read) for store in nodes_of(func.body, tirx.BufferStore) for index in store.indices):
         return func
     return mapped_body(func, (tirx.BufferStore, guarded))
+
+
+def skip_empty_tensors() -> Any:
+    """A pass, for kernels that TVM writes out itself: its running sums store the first of an axis of no elements."""
+    return primfunc_pass("SkipEmptyTensors", lambda func: mapped_body(func, (s_tir.SBlock, _without_empty_stores)))
+
+
+def _without_empty_stores(block: Any) -> Any:
+    """Blocks that have axes store along these."""
+    if block.iter_vars:
+        return block
+
+    def guarded(store: Any) -> Any:
+        sizes = [extent for extent in store.buffer.ty.shape if not isinstance(extent, tirx.IntImm) or int(extent) == 0]
+        return tirx.IfThenElse(reduce(tirx.And, [size > 0 for size in sizes]), store, None) if sizes else store
+
+    body = structural_map_outermost(block.body, (s_tir.SBlockRealize, lambda inner: inner), (tirx.BufferStore, guarded))
+    return block if body.same_as(block.body) else changed_block(block, body=body)
 
 
 def read_variables(body: Any) -> set[Any]:

@@ -1,5 +1,5 @@
 """Every ``Let`` binds a variable of its own, none binds a number, and none stands in an integer that another one binds.
-None of what TVM's analyzer takes for a number stands in what another one binds; nor in a condition, nor do integers.
+Neither integers nor what TVM's analyzer takes for a number stand in what another one binds, nor in a condition.
 
 In: PrimFuncs in which an expression with a ``Let`` was copied to several places. Out: the same, with fresh variables in
 each copy, as TVM expects and its ``ConvertSSA`` does not do. The analyzer may visit one place twice, what a variable
@@ -52,7 +52,7 @@ def _apart(body: Any, numbers: set[Any]) -> Any:
 
     def named(let: Any) -> Any:
         found = list[Any]()
-        value = _without_lets(let.value, (lambda _: True) if _is_integer(let.var) else numbers.__contains__, found)
+        value = _without_lets(let.value, (lambda _: True) if _is_integer(let.var) else asked, found)
         return _behind(found, tirx.Let(let.var, value, let.body)) if found else let
 
     def selected(choice: Any) -> Any:

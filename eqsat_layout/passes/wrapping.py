@@ -15,7 +15,7 @@ from typing import Any, Final
 import tvm
 from tvm import ir, sym, tirx
 
-from eqsat_layout.tir.structural import mapped_body, nodes_of, structural_map_outermost
+from eqsat_layout.tir.structural import mapped_body, nodes_of, structural_map, structural_map_outermost
 
 WRAPPING: Final = (tirx.Add, tirx.Sub, tirx.Mul)
 _WIDER: Final = {"int32": "int64", "uint32": "int64", "int64": "int128", "uint64": "int128"}
@@ -84,6 +84,34 @@ def with_wrapping_values(func: Any, wrapped: Callable[[Any, Any, Any], Any] = wr
         return node if made.same_as(node.value) else tirx.Bind(node.var, made)
 
     return mapped_body(func, (tirx.BufferStore, store), (tirx.Bind, bound))
+
+
+def with_differences_as_sums(func: Any) -> Any:
+    """``func`` with differences of narrow unsigned integers in what has a name as sums, which are the same numbers: of
+    the least and the largest that a name stands for TVM takes them, and refuses 0 less another number."""
+
+    def named(let: Any) -> Any:
+        value = structural_map(let.value, (tirx.Sub, _as_sum))
+        return let if value.same_as(let.value) else tirx.Let(let.var, value, let.body)
+
+    return mapped_body(func, (tirx.Let, named))
+
+
+def _as_sum(node: Any) -> Any:
+    dtype = str(node.ty.dtype)
+    element, _, lanes = dtype.partition("x")
+    if not element.startswith("uint") or element in _WIDER:
+        return node
+    size = 1 << int(tvm.DataType(element).bits)
+
+    def number(value: int) -> Any:
+        made = tirx.const(value, element)
+        return tirx.Broadcast(made, int(lanes)) if lanes else made
+
+    taken = node.b.value if isinstance(node.b, tirx.Broadcast) else node.b
+    if isinstance(taken, tirx.IntImm):
+        return tirx.Add(node.a, number(-int(taken) % size))
+    return tirx.Add(node.a, (node.b ^ number(size - 1)) + number(1))
 
 
 def _read_again(body: Any) -> set[Any]:

@@ -95,3 +95,23 @@ def test_steps_of_0_in_a_slice_at_run_time() -> None:
     given = [np.array([0, 0]), np.array([8, 4]), np.array([0, 1])]
     got = run(lambda _, x, *at: R.dynamic_strided_slice(x, *at), np.ones((8, 4), "float32"), *given)
     assert got.shape[1] == 4
+
+
+def test_a_quotient_of_differences_of_unsigned_bytes_has_a_schedule() -> None:
+    """Built without one, with a warning (here it is an error): TVM worked out the least number that the dividend's name
+    stands for as 0 less 18, which it refuses (found by the program fuzzer)."""
+
+    def body(b, x):
+        def number(value):
+            return relax.const(np.array(value, "uint8"), "uint8")
+
+        rest = b.emit(R.floor_mod(b.emit(R.subtract(x, number(6))), number(6)))
+        divisor = b.emit(R.add(b.emit(R.multiply(rest, number(2))), number(1)))
+        quotient = b.emit(R.floor_divide(b.emit(R.subtract(rest, number(18))), divisor))
+        return R.stack([b.emit(R.less_equal(b.emit(R.subtract(quotient, number(125))), number(3)))] * 2, axis=0)
+
+    x = np.arange(16, dtype="uint8") * np.uint8(17)
+    rest = (x - np.uint8(6)) % np.uint8(6)
+    got = run(body, x)
+    expected = (rest - np.uint8(18)) // (rest * np.uint8(2) + np.uint8(1)) - np.uint8(125) <= 3
+    np.testing.assert_array_equal(got, [expected, expected])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tvm
 from programs import program
-from tvm import relax
+from tvm import relax, tirx
 from tvm.relax import op as R
 from tvm.script import ir as I
 from tvm.script import tirx as T
@@ -16,6 +16,8 @@ import eqsat_layout
 from eqsat_layout.notes import Notes
 from eqsat_layout.passes.fold_constants import fold_constants
 from eqsat_layout.passes.guarded_writes import guard_writes
+from eqsat_layout.soundness.memory.kernels import memory_fault
+from eqsat_layout.targets.cpu.target import make_target
 
 
 @I.ir_module
@@ -124,3 +126,18 @@ def test_a_program_writes_at_no_index_beyond_its_tensor(at: int) -> None:
     machine = relax.VirtualMachine(eqsat_layout.compile(mod), tvm.cpu())
     got = machine["main"](tvm.runtime.tensor(np.zeros(3, "float32"))).numpy()
     np.testing.assert_array_equal(got, np.array([0, 5, 7 if at == 2 else 0], "float32"))
+
+
+@pytest.mark.parametrize("shape", [("n", 3, 3), (3, "n")])
+def test_running_sums_of_nothing_write_nothing(shape: tuple[str | int, ...]) -> None:
+    """TVM's kernel begins with the first element of each row, behind the end of a tensor that has none (found by the
+    rule fuzzer)."""
+    n, builder = tirx.Var("n", "int64"), relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType([n if extent == "n" else extent for extent in shape], "int32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            result = builder.emit_output(builder.emit(relax.op.cumsum(x, axis=shape.index("n"), exclusive=True)))
+        builder.emit_func_output(result)
+    executable = eqsat_layout.compile(builder.get(), make_target(None, True).at_any_address)
+    empty = tvm.runtime.tensor(np.ones([0 if extent == "n" else extent for extent in shape], "int32"))
+    assert memory_fault(executable, [("main", [empty])]) == ""

@@ -115,3 +115,18 @@ def test_quotients_in_statements_are_built(func, expected) -> None:
     data = tvm.runtime.tensor(np.array([5, 9, 2, 3]))
     machine = relax.VirtualMachine(eqsat_layout.compile(mod, "llvm"), tvm.cpu())
     np.testing.assert_array_equal(machine["main"](data).numpy(), expected)
+
+
+def test_remainders_in_narrow_floats_have_a_schedule() -> None:
+    """Built without one, with a warning (here it is an error): the remainder's names stood in the value of a float's
+    ("Binding of variable dividend conflicts with previous binding"; found by the program fuzzer)."""
+    x, y = (relax.Var(name, relax.TensorType((24,), "int64")) for name in "xy")
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x, y]):
+        with builder.dataflow():
+            rest = builder.emit(op.floor_mod(builder.emit(op.subtract(x, relax.const(16, "int64"))), y))
+            result = builder.emit_output(op.astype(builder.emit(op.clip(rest, -3, 3)), "bfloat16"))
+        builder.emit_func_output(result)
+    notes = list[str]()
+    eqsat_layout.compile(builder.get(), "llvm", notes=notes)
+    assert not any("schedule" in note for note in notes)

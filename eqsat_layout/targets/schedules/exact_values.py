@@ -22,7 +22,7 @@ from tvm import tirx
 
 from eqsat_layout.passes.guarded_divisions import DIVISIONS, Trapping, guarded_division, guarded_division_in_c
 from eqsat_layout.passes.rounding import is_rounding, without_idle_rounding
-from eqsat_layout.passes.wrapping import WRAPPING, with_wrapping_values, wrapped, wrapped_in_c
+from eqsat_layout.passes.wrapping import WRAPPING, with_differences_as_sums, with_wrapping_values, wrapped, wrapped_in_c
 from eqsat_layout.tir.arithmetic import truncated_div
 from eqsat_layout.tir.intrinsics import is_choice, pure_op
 from eqsat_layout.tir.structural import mapped_body, nodes_of, primfunc_pass, structural_map
@@ -142,7 +142,7 @@ def _revealed_for_c(func: Any) -> Any:
 
 def _revealed_for_llvm(func: Any) -> Any:
     func = with_wrapping_values(func)
-    return mapped_body(func, (tvm.ir.Call, _revealed_call_for_llvm))
+    return with_differences_as_sums(mapped_body(func, (tvm.ir.Call, _revealed_call_for_llvm)))
 
 
 def _hidden_store(store: Any) -> Any:

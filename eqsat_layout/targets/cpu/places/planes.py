@@ -34,6 +34,7 @@ from eqsat_layout.tir.blocks import (
 )
 from eqsat_layout.tir.structural import structural_map, substitute
 
+_AXES_OF_PLANE = 2
 _GAIN = 0.95  # of the cycles of rows, that those of planes must stay below
 _GAIN_OF_WINDOWS = 0.9  # of windows of several rows: tiles of several rows meet lines of the cache again
 
@@ -56,7 +57,8 @@ class Planes:
             for new, old in changed:
                 if buffer.same_as(new):
                     *outer, at = indices
-                    return old, [*outer, tirx.const(0, at.ty.dtype), at]
+                    first = tirx.const(0, str(at.ty.dtype).partition("x")[0])  # of a vector, too
+                    return old, [*outer, first, at]
             return buffer, indices
 
         def on_region(region: Any) -> Any:
@@ -152,15 +154,14 @@ class _Merger:
             return statement
         if not runs_axes_in_loops(statement, block, len(block.iter_vars)):
             raise Refused("a part of a plane")
-        height, width = own[-2:]
-        sizes = int(height.dom.extent), int(width.dom.extent)
         body = with_accesses(store, self._place)
         iters = list(block.iter_vars)
-        is_free = sizes[1] == self.width and self._is_free(block, height.var, width.var)
-        if not is_free:
+        if not self._is_free(block, own[-2:]):
             if block.name_hint == self.stage.name:
                 raise Refused("rows of a plane that are told apart")
             return storing_block(iters, block.name_hint, body, init, block.annotations)
+        height, width = own[-2:]
+        sizes = int(height.dom.extent), int(width.dom.extent)
         dtype = str(width.var.ty.dtype)
         domain = ir.Range(tirx.const(0, dtype), tirx.const(math.prod(sizes), dtype))
         place = tirx.IterVar(domain, ir.Var("place", dtype), width.iter_type)
@@ -178,8 +179,11 @@ class _Merger:
         *outer, y, x = indices
         return self.rows[buffer], [*outer, y * tirx.const(self.width, y.ty.dtype) + x]
 
-    def _is_free(self, block: Any, y: Any, x: Any) -> bool:
+    def _is_free(self, block: Any, axes: Sequence[Any]) -> bool:
         """Both axes only number places, in steps of one: y rows on is as far as the width times y places."""
+        if len(axes) < _AXES_OF_PLANE or int(axes[-1].dom.extent) != self.width:
+            return False
+        y, x = (axis.var for axis in axes)
         store = store_of(block)
         analyzer = analyzer_of(axis for axis in block.iter_vars if as_int(axis.dom.extent) == 1)
         for buffer, indices in accesses_of(block):

@@ -10,7 +10,7 @@ import tvm
 from effort import tries
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from targets.machines import AVX2, built
+from targets.machines import AVX2, AVX512, built
 from tvm import te, topi
 
 from eqsat_layout.errors import Refused
@@ -89,3 +89,22 @@ def test_a_part_of_wider_rows_is_not_taken_for_a_plane() -> None:
     plain = ran(schedule_primfunc(func, AVX2))
     np.testing.assert_allclose(ran(schedule_primfunc(wide, AVX2))[..., 2:9], plain, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(ran(schedule_primfunc(tall, AVX2))[:, 5:21], plain, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("rank", [1, 4])
+def test_planes_that_are_read_by_one_axis_or_in_vectors_are_scheduled(rank: int) -> None:
+    """Internal errors of schedules, and slow kernels: a reshape behind a pool has no two axes, and the number of a
+    plane's row was a vector where its places were one (found by the program fuzzer)."""
+    data = te.placeholder((4, 2, 2, 6) if rank > 1 else (3, 1, 7, 28, 2), name="data")
+    swapped = te.compute(data.shape, lambda a, b, c, d: data[a, c, b, d], name="swapped") if rank > 1 else data
+    r, s = te.reduce_axis((0, 1), "r"), te.reduce_axis((0, 1 if rank > 1 else 2), "s")
+    if rank > 1:
+        sums = te.compute(data.shape, lambda a, b, c, d: te.sum(swapped[a, b, c + r, d + s], axis=[r, s]), name="sums")
+        result = topi.identity(sums)
+    else:
+        shape = (3, 1, 7, 27, 2)
+        most = te.compute(shape, lambda a, b, c, d, e: te.max(data[a, b, c + r, d + s, e], axis=[r, s]), name="most")
+        result = topi.reshape(most, (3 * 7 * 27 * 2,))
+    func = te.create_prim_func([data, result], index_dtype_override="int64")
+    for machine in (AVX2, AVX512):
+        np.testing.assert_array_equal(ran(schedule_primfunc(func, machine)), ran(func))
