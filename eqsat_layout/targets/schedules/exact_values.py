@@ -65,6 +65,8 @@ _OPS: Final = {kind: pure_op(kind.__name__, "arithmetic that is not to be simpli
 """By the kind of node that they stand for."""
 _KINDS: Final = {str(op.name): kind for kind, op in _OPS.items()}
 _MINUS_ZERO: Final = pure_op("MinusZero", "-0.0, which the simplifier takes for 0.0")
+_INDEX_LIMITS: Final = {"int32": 1 << 30, "int64": 1 << 62}
+"""Numbers beyond which arithmetic is none of indices, by the types that these have."""
 _WITH_ZEROS: Final = ("float16", "float32", "float64")
 """Dtypes that are still there where it is revealed."""
 
@@ -155,20 +157,34 @@ def _divides_what_wraps(value: Any) -> bool:
     """Division is lowered by the range of its operands, which is worked out as if arithmetic did not wrap around, and
     as if casts from unsigned integers were of what fits."""
     return any(
-        nodes_of(part, tvm.ir.TensorLoad) and nodes_of(part, *WRAPPING, tirx.LShift, tirx.Cast)
+        _is_data(part) and nodes_of(part, *WRAPPING, tirx.LShift, tirx.Cast)
         for division in nodes_of(value, tirx.FloorDiv, tirx.FloorMod, tirx.Div, tirx.Mod)
         if str(division.ty.dtype).startswith(("int", "uint"))
         for part in (division.a, division.b)
     )
 
 
+def _is_data(node: Any) -> bool:
+    """It reads some, or may wrap around as indices never do."""
+    return bool(nodes_of(node, tvm.ir.TensorLoad)) or any(map(_may_wrap, nodes_of(node, *WRAPPING)))
+
+
+def _may_wrap(node: Any) -> bool:
+    element = _element(str(node.ty.dtype))
+    if not element.startswith(("int", "uint")):
+        return False
+    most = _INDEX_LIMITS.get(element)
+    numbers = [one for one in (node.a, node.b) if isinstance(one, tirx.IntImm)]
+    return most is None or any(abs(int(one)) >= most for one in numbers)
+
+
 def _given(node: Any) -> list[Any]:
     """What calls that are not looked into are given, but for those inside of these."""
-    if not nodes_of(node, tvm.ir.TensorLoad):
+    if not _is_data(node):
         return []
     parts = _parts(node)
     if parts is None:
-        return [arg for arg in _arguments(node) if nodes_of(arg, tvm.ir.TensorLoad)]
+        return [arg for arg in _arguments(node) if _is_data(arg)]
     return [one for part in parts for one in _given(part)]
 
 
@@ -180,9 +196,9 @@ def _arguments(node: Any) -> tuple[Any, ...]:
 
 def _hidden_value(node: Any) -> Any:
     parts = _parts(node)
-    if parts is None and _arguments(node) and nodes_of(node, tvm.ir.TensorLoad):
+    if parts is None and _arguments(node) and _is_data(node):
         return tvm.ir.Call(node.op, [_hidden_value(part) for part in node.args], node.attrs, ret_ty=node.ty)
-    if parts is None or not nodes_of(node, tvm.ir.TensorLoad):
+    if parts is None or not _is_data(node):
         return node
     done = [_hidden_value(part) for part in parts]
     if is_choice(node):  # of whose values one may lie outside of a tensor
@@ -239,14 +255,15 @@ class _UnknownError(Exception):
 
 
 def _over_variables(value: Any) -> Any:
-    """``value`` with variables for its loads, its calls, and what is worked out of iterators only: these never wrap."""
+    """``value`` with variables for its loads, its calls, and what is worked out of iterators only, as indices
+    are: these never wrap."""
     known: dict[int, Any] = {}
 
     def replaced(node: Any) -> Any:
         if isinstance(node, tirx.IntImm | tirx.FloatImm):
             return node
         parts = _parts(node)
-        if parts is not None and nodes_of(node, tvm.ir.TensorLoad):
+        if parts is not None and _is_data(node):
             return _of_parts(node, [replaced(part) for part in parts])
         key = tvm_ffi.structural_hash(node)
         return known.setdefault(key, tirx.Var(f"v{len(known)}", str(node.ty.dtype)))

@@ -14,6 +14,8 @@ from tvm.relax import op as R
 from tvm.script import tirx as T
 
 import eqsat_layout
+from eqsat_layout.targets.cpu.build import build_scheduled
+from eqsat_layout.targets.cpu.target import normalize_target
 from eqsat_layout.targets.schedules.exact_values import revealed, survives_simplification, with_hidden_arithmetic
 from eqsat_layout.tir.structural import nodes_of
 
@@ -237,3 +239,24 @@ def test_arithmetic_inside_of_bits_and_calls_is_hidden_too() -> None:
     assert not survives_simplification(tirx.BitwiseXor(tirx.EQ(x, x), tirx.const(False, "bool")))
     assert not survives_simplification(tirx.exp(x - x))
     assert survives_simplification(tirx.exp(x - tirx.const(1.0, "float32")))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "taken", "divisor"), [("int32", -(2**31), 2), ("int64", -(2**63), 2), ("int8", -100, 3)]
+)
+def test_what_is_made_of_places_alone_wraps_around(dtype: str, taken: int, divisor: int) -> None:
+    """Taken for an index, which never does: the largest number behind the least one, halved, was positive (found by the
+    program fuzzer)."""
+    ends, places = np.iinfo(dtype), np.eye(5, 3).astype(dtype)
+    i, j = (tirx.Var(name, "int64") for name in "ij")
+    buffer = tirx.decl_buffer((5, 3), dtype, "y")
+    diagonal = tirx.if_then_else(i.equal(j), *(tirx.const(number, dtype) for number in (1, 0)))
+    value = tirx.FloorDiv(tirx.Sub(diagonal, tirx.const(taken, dtype)), tirx.const(divisor, dtype))
+    body: Any = tirx.BufferStore(buffer, value, [i, j])
+    for var, extent in ((j, 3), (i, 5)):
+        body = tirx.For(var, 0, extent, tirx.ForKind.SERIAL, body)
+    func = tirx.PrimFunc([buffer], body).with_attr("global_symbol", "main")
+    got = tvm.runtime.tensor(np.zeros((5, 3), dtype))
+    build_scheduled(tvm.IRModule({"main": func}), normalize_target())["main"](got)
+    wrapped = (places.astype(object) - taken - ends.min) % (1 << ends.bits) + ends.min
+    np.testing.assert_array_equal(got.numpy(), (wrapped // divisor).astype(dtype))
