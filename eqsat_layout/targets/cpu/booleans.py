@@ -17,7 +17,7 @@ _BYTE: Final = "uint8"
 
 
 def compare_booleans() -> Any:
-    """A pass."""
+    """A pass. Sums of truth values are true where one is, and products where both are, as in NumPy."""
 
     def compared(node: Any) -> Any:
         kind, _, lanes = str(node.a.ty.dtype).partition("x")
@@ -26,7 +26,12 @@ def compare_booleans() -> Any:
         byte = f"{_BYTE}x{lanes}" if lanes else _BYTE
         return type(node)(node.a.astype(byte), node.b.astype(byte))
 
-    return body_pass("CompareBooleans", (_COMPARISONS, compared))
+    def joined(node: Any) -> Any:
+        if str(node.ty.dtype).partition("x")[0] != "bool":
+            return node
+        return (tirx.Or if isinstance(node, tirx.Add) else tirx.And)(node.a, node.b)
+
+    return body_pass("CompareBooleans", (_COMPARISONS, compared), ((tirx.Add, tirx.Mul), joined))
 
 
 def store_booleans_as_bytes() -> Any:

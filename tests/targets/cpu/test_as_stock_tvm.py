@@ -180,3 +180,20 @@ def test_attention_of_parts_of_one_tensor() -> None:
     mod = of_inputs(body, x)
     got = compiled(mod)(tvm.runtime.tensor(x)).numpy()
     np.testing.assert_allclose(got, stock_results(mod, x)[0], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [1, 5, 40])
+def test_sums_and_products_of_truth_values_are_built(size: int) -> None:
+    """TVM's code generator takes them for floats, and builds those alone that are simplified before (found by the
+    program fuzzer)."""
+    x, y = (relax.Var(name, relax.TensorType((size,), "bool")) for name in "xy")
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x, y]):
+        with builder.dataflow():
+            found = [builder.emit(relax.op.add(x, y)), builder.emit(relax.op.multiply(x, y))]
+            result = builder.emit_output(relax.Tuple(found))
+        builder.emit_func_output(result)
+    a, b = np.arange(size) % 2 == 0, np.arange(size) % 3 == 0
+    machine = relax.VirtualMachine(eqsat_layout.compile(builder.get(), "llvm"), tvm.cpu())
+    got = [one.numpy() for one in machine["main"](*map(tvm.runtime.tensor, (a, b)))]
+    np.testing.assert_array_equal(got, [a | b, a & b])
