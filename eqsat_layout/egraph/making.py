@@ -55,6 +55,7 @@ class Maker:
     ):
         self.signatures, self._symbols, self._builders = signatures, dict(symbols), builders or {}
         self._most = math.inf if most is None else most + _MADE_EACH * len(signatures)
+        self._any_numbers = any_numbers_in(signatures)
         self._known: dict[Any, str] = {}
         self._made = 0
 
@@ -85,7 +86,7 @@ class Maker:
         return make_call(name, operands, attributes) if builder is None else builder(operands, attributes)
 
     def _read(self, name: str, mod: Any, operands: Sequence[Any], types: Sequence[TensorType]) -> MadeGraph:
-        read = import_module(mod, any_numbers=any_numbers_in(self.signatures))
+        read = import_module(mod, any_numbers=self._any_numbers)
         if len(read.graphs) != 1 or len(read.graphs[0].goals) != 1:
             raise Refused("it is not understood")
         (graph,) = read.graphs

@@ -83,10 +83,10 @@ def _is_ordinary(divisor: Any) -> bool:
 def _guarded(kind: Any, a: Any, b: Any, divided: Callable[[Any, Any, Any], Any]) -> Any:
     dtype = str(b.ty.dtype)
     dividend, divisor = tirx.Var("dividend", dtype), tirx.Var("divisor", dtype)
-    zero, one = _number(0, dtype), _number(1, dtype)
+    zero, one = tirx.const(0, dtype), tirx.const(1, dtype)
     if dtype.startswith("int"):
         unsigned = f"u{dtype}"
-        is_rare = tirx.Cast(unsigned, wrapped(tirx.Add, divisor, one)) <= _number(1, unsigned)  # -1 or 0
+        is_rare = tirx.Cast(unsigned, wrapped(tirx.Add, divisor, one)) <= tirx.const(1, unsigned)  # -1 or 0
         rare = wrapped(tirx.Sub, zero, dividend) & divisor
     else:
         is_rare, rare = divisor.equal(zero), zero
@@ -110,7 +110,7 @@ def guarded_division_in_c(kind: Any, a: Any, b: Any) -> Any:
         return tirx.Cast(dtype, guarded_division_in_c(kind, tirx.Cast(wide, a), tirx.Cast(wide, b)))
     is_signed = dtype.startswith("int")
     unsigned = f"u{dtype}" if is_signed else dtype
-    zero, one = _number(0, unsigned), _number(1, unsigned)
+    zero, one = tirx.const(0, unsigned), tirx.const(1, unsigned)
     dividend, divisor, value = tirx.Var("dividend", dtype), tirx.Var("divisor", dtype), tirx.Cast
     part, ordinary = tirx.Var("part", unsigned), tirx.Var("ordinary", unsigned)  # not 0; 1 or 0
     kept, dropped = zero - ordinary, ordinary - one
@@ -119,7 +119,7 @@ def guarded_division_in_c(kind: Any, a: Any, b: Any) -> Any:
     if kind in _QUOTIENTS:  # what is left of a division by 1 is 0
         rare = (zero - value(unsigned, dividend)) & value(unsigned, divisor) if is_signed else zero
         found = value(dtype, (value(unsigned, found) & kept) | (rare & dropped))
-    found = tirx.Let(ordinary, (part | (zero - part)) >> _number(bits - 1, unsigned), found)
+    found = tirx.Let(ordinary, (part | (zero - part)) >> tirx.const(bits - 1, unsigned), found)
     return tirx.Let(dividend, a, tirx.Let(divisor, b, tirx.Let(part, parts, found)))
 
 
@@ -133,16 +133,10 @@ def _divided(kind: Any, a: Any, b: Any) -> Any:
         return _FLOORS[kind](a, b)
     bits = int(tvm.DataType(dtype.partition("x")[0]).bits)
     dividend, divisor, rest = (tirx.Var(name, dtype) for name in ("dividend", "divisor", "rest"))
-    differs = (rest ^ divisor) & (rest | (_number(0, dtype) - rest))  # in sign, unless nothing is left
-    is_below = differs >> _number(bits - 1, dtype)  # 0 or -1
+    differs = (rest ^ divisor) & (rest | (tirx.const(0, dtype) - rest))  # in sign, unless nothing is left
+    is_below = differs >> tirx.const(bits - 1, dtype)  # 0 or -1
     found = tirx.Div(dividend, divisor) + is_below if kind is tirx.FloorDiv else rest + (divisor & is_below)
     return tirx.Let(dividend, a, tirx.Let(divisor, b, tirx.Let(rest, tirx.Mod(dividend, divisor), found)))
-
-
-def _number(value: int, dtype: str) -> Any:
-    element, _, lanes = dtype.partition("x")
-    number = tirx.const(value, element)
-    return tirx.Broadcast(number, int(lanes)) if lanes else number
 
 
 def guard_divisions_by_sizes() -> Any:
@@ -169,7 +163,7 @@ def _without_divisions_by_zero(func: Any) -> Any:
         if bounds.min_value > 0 or bounds.max_value < -1 or isinstance(node.b, tirx.Select):  # which guards it
             return node
         if bounds.min_value == 0:
-            return type(node)(node.a, tirx.Max(node.b, _number(1, str(node.b.ty.dtype))))
+            return type(node)(node.a, tirx.Max(node.b, tirx.const(1, str(node.b.ty.dtype))))
         return _guarded(type(node), node.a, node.b, lambda kind, a, b: kind(a, b))  # indices do not wrap around
 
     return mapped_body(func, (DIVISIONS, guarded))

@@ -15,6 +15,7 @@ from typing import Any
 import tvm
 from tvm import tirx
 
+from eqsat_layout.passes.guarded_divisions import is_integer
 from eqsat_layout.tir.intrinsics import is_choice
 from eqsat_layout.tir.structural import nodes_of, primfunc_pass, structural_map, structural_map_outermost, substitute
 
@@ -52,7 +53,7 @@ def _apart(body: Any, numbers: set[Any]) -> Any:
 
     def named(let: Any) -> Any:
         found = list[Any]()
-        value = _without_lets(let.value, (lambda _: True) if _is_integer(let.var) else asked, found)
+        value = _without_lets(let.value, (lambda _: True) if is_integer(let.var) else asked, found)
         return _behind(found, tirx.Let(let.var, value, let.body)) if found else let
 
     def selected(choice: Any) -> Any:
@@ -66,7 +67,7 @@ def _apart(body: Any, numbers: set[Any]) -> Any:
         return _behind(found, tirx.if_then_else(condition, *call.args[1:])) if found else call
 
     def asked(var: Any) -> bool:
-        return _is_integer(var) or var in numbers
+        return is_integer(var) or var in numbers
 
     return structural_map(body, (tirx.Let, named), (tirx.Select, selected), (tvm.ir.Call, chosen))
 
@@ -91,10 +92,6 @@ def _without_lets(value: Any, is_wanted: Callable[[Any], bool], found: list[Any]
         return call if is_choice(call) else None
 
     return structural_map_outermost(value, (tirx.Let, taken_out), (tvm.ir.Call, kept))
-
-
-def _is_integer(var: Any) -> bool:
-    return "int" in str(var.ty.dtype)
 
 
 def _is_number(let: Any) -> bool:

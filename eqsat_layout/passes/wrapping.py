@@ -99,19 +99,14 @@ def with_differences_as_sums(func: Any) -> Any:
 
 def _as_sum(node: Any) -> Any:
     dtype = str(node.ty.dtype)
-    element, _, lanes = dtype.partition("x")
+    element, _, _ = dtype.partition("x")
     if not element.startswith("uint") or element in _WIDER:
         return node
     size = 1 << int(tvm.DataType(element).bits)
-
-    def number(value: int) -> Any:
-        made = tirx.const(value, element)
-        return tirx.Broadcast(made, int(lanes)) if lanes else made
-
     taken = node.b.value if isinstance(node.b, tirx.Broadcast) else node.b
     if isinstance(taken, tirx.IntImm):
-        return tirx.Add(node.a, number(-int(taken) % size))
-    return tirx.Add(node.a, (node.b ^ number(size - 1)) + number(1))
+        return tirx.Add(node.a, tirx.const(-int(taken) % size, dtype))
+    return tirx.Add(node.a, (node.b ^ tirx.const(size - 1, dtype)) + tirx.const(1, dtype))
 
 
 def _read_again(body: Any) -> set[Any]:

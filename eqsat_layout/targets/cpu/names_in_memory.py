@@ -9,15 +9,18 @@ name, or that a loop or branch goes by: the analyzer looks at these twice, and o
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import tvm
 from tvm import tirx
 
+from eqsat_layout.passes.guarded_divisions import is_integer
 from eqsat_layout.targets.cpu.stack import kept_on_stack
 from eqsat_layout.tir.intrinsics import is_choice
 from eqsat_layout.tir.structural import (
+    Rule,
     changed_loop,
     mapped_body,
     nodes_of,
@@ -40,55 +43,60 @@ def names_in_memory() -> Any:
 
 
 def _changed(func: Any) -> Any:
-    if not nodes_of(func.body, tirx.Let):
+    lets = nodes_of(func.body, tirx.Let)
+    if not lets:
         return func
-    statements = (tirx.Bind, _bound), (tirx.For, _repeated), (tirx.IfThenElse, _branched)
-    return mapped_body(func, *statements, (tirx.BufferStore, _stored))
+    rules: list[Rule] = [(tirx.Bind, _bound), (tirx.For, _repeated), (tirx.IfThenElse, _branched)]
+    if len(lets) >= _FEWEST or _is_decided_twice(lets):  # nearly no body, and some hold many thousands of stores
+        rules.append((tirx.BufferStore, _stored))
+    return mapped_body(func, *rules)
 
 
 def _bound(bind: Any) -> Any:
-    before, value = _settled(bind.value)
-    return _after(before, tirx.Bind(bind.var, value)) if before else bind
+    return _settled(bind, bind.value, lambda value: tirx.Bind(bind.var, value))
 
 
 def _repeated(loop: Any) -> Any:
-    before, extent = _settled(loop.extent)
-    return _after(before, changed_loop(loop, extent=extent)) if before else loop
+    return _settled(loop, loop.extent, lambda extent: changed_loop(loop, extent=extent))
 
 
 def _branched(branch: Any) -> Any:
-    before, condition = _settled(branch.condition)
-    return _after(before, tirx.IfThenElse(condition, branch.then_case, branch.else_case)) if before else branch
+    return _settled(
+        branch, branch.condition, lambda condition: tirx.IfThenElse(condition, branch.then_case, branch.else_case)
+    )
 
 
-def _settled(value: Any) -> tuple[list[Any], Any]:
-    """``value`` without names of integers, and what is done before it."""
+def _settled(statement: Any, value: Any, with_value: Callable[[Any], Any]) -> Any:
+    """``statement`` with its ``value`` without names of integers, behind what gives those their values."""
+    return (
+        _behind_names(statement, value, with_value)
+        if any(map(_is_of_integer, nodes_of(value, tirx.Let)))
+        else statement
+    )
+
+
+def _behind_names(statement: Any, value: Any, with_value: Callable[[Any], Any]) -> Any:
     before: list[Any] = []
-    return before, _in_memory(value, before) if any(map(_is_integer, nodes_of(value, tirx.Let))) else value
+    made = _in_memory(value, before)
+    return tirx.SeqStmt([*before, with_value(made)]) if before else statement
 
 
-def _is_integer(let: Any) -> bool:
-    return "int" in str(let.var.ty.dtype)
+def _is_of_integer(let: Any) -> bool:
+    return is_integer(let.var)
 
 
-def _has_named_choice(value: Any) -> bool:
-    return any(is_choice(call) and nodes_of(call, tirx.Let) for call in nodes_of(value, tvm.ir.Call))
-
-
-def _after(before: list[Any], statement: Any) -> Any:
-    return tirx.SeqStmt([*before, statement])
+def _is_decided_twice(lets: Sequence[Any]) -> bool:
+    """An integer that has a name holds others behind a condition."""
+    choices = (call for let in lets if _is_of_integer(let) for call in nodes_of(let.value, tvm.ir.Call))
+    return any(is_choice(call) and nodes_of(call, tirx.Let) for call in choices)
 
 
 def _stored(store: Any) -> Any:
     lets = nodes_of(store.value, tirx.Let)
     is_long = len(lets) >= _FEWEST and _Sizes().of(store.value) > _MOST
-    if not is_long and not any(_is_integer(let) and _has_named_choice(let.value) for let in lets):
+    if not is_long and not _is_decided_twice(lets):
         return store
-    before: list[Any] = []
-    value = _in_memory(store.value, before)
-    if not before:
-        return store
-    return _after(before, tirx.BufferStore(store.buffer, value, list(store.indices)))
+    return _behind_names(store, store.value, lambda value: tirx.BufferStore(store.buffer, value, list(store.indices)))
 
 
 class _Sizes:

@@ -20,7 +20,13 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from eqsat_layout.passes.guarded_divisions import DIVISIONS, Trapping, guarded_division, guarded_division_in_c
+from eqsat_layout.passes.guarded_divisions import (
+    DIVISIONS,
+    Trapping,
+    guarded_division,
+    guarded_division_in_c,
+    is_integer,
+)
 from eqsat_layout.passes.rounding import is_rounding, without_idle_rounding
 from eqsat_layout.passes.wrapping import WRAPPING, with_differences_as_sums, with_wrapping_values, wrapped, wrapped_in_c
 from eqsat_layout.tir.arithmetic import truncated_div
@@ -170,10 +176,9 @@ def _is_data(node: Any) -> bool:
 
 
 def _may_wrap(node: Any) -> bool:
-    element = _element(str(node.ty.dtype))
-    if not element.startswith(("int", "uint")):
+    if not is_integer(node):
         return False
-    most = _INDEX_LIMITS.get(element)
+    most = _INDEX_LIMITS.get(_element(str(node.ty.dtype)))
     numbers = [one for one in (node.a, node.b) if isinstance(one, tirx.IntImm)]
     return most is None or any(abs(int(one)) >= most for one in numbers)
 

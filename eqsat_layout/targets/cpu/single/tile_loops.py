@@ -14,6 +14,7 @@ import tvm
 from tvm import tirx
 
 from eqsat_layout.errors import Refused
+from eqsat_layout.passes.guarded_divisions import is_integer
 from eqsat_layout.targets.cpu.machine import CpuMachine
 from eqsat_layout.targets.cpu.model.tiles import RegisterTile
 from eqsat_layout.targets.cpu.single.tile_order import loop_iterations, outer_order
@@ -98,7 +99,7 @@ def across_lanes(sch: Any, stage: Stage, lanes: int) -> list[Any]:
 
 def _is_integer_product(block: Any) -> bool:
     """Numbers whose sizes LLVM finds out: they may be bytes however they are written."""
-    return any(str(node.ty.dtype).startswith(("int", "uint")) for node in nodes_of(block.body, tirx.Mul))
+    return any(map(is_integer, nodes_of(block.body, tirx.Mul)))
 
 
 def partial_results(sch: Any, loop: Any, stage: Stage, axis: int | None = None) -> Any:
