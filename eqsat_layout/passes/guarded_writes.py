@@ -44,20 +44,31 @@ def _guarded(func: Any) -> Any:
 
 def skip_empty_tensors() -> Any:
     """A pass, for kernels that TVM writes out itself: its running sums store the first of an axis of no elements."""
-    return primfunc_pass("SkipEmptyTensors", lambda func: mapped_body(func, (s_tir.SBlock, _without_empty_stores)))
+    return primfunc_pass("SkipEmptyTensors", _without_empty_stores)
 
 
-def _without_empty_stores(block: Any) -> Any:
+def _without_empty_stores(func: Any) -> Any:
+    if not any(_open_sizes(param) for param in func.params if isinstance(param.ty, tirx.BufferType)):
+        return func
+    return mapped_body(func, (s_tir.SBlock, _guarded_stores))
+
+
+def _guarded_stores(block: Any) -> Any:
     """Blocks that have axes store along these."""
     if block.iter_vars:
         return block
 
     def guarded(store: Any) -> Any:
-        sizes = [extent for extent in store.buffer.ty.shape if not isinstance(extent, tirx.IntImm) or int(extent) == 0]
+        sizes = _open_sizes(store.buffer)
         return tirx.IfThenElse(reduce(tirx.And, [size > 0 for size in sizes]), store, None) if sizes else store
 
     body = structural_map_outermost(block.body, (s_tir.SBlockRealize, lambda inner: inner), (tirx.BufferStore, guarded))
     return block if body.same_as(block.body) else changed_block(block, body=body)
+
+
+def _open_sizes(buffer: Any) -> list[Any]:
+    """Those that may be 0."""
+    return [extent for extent in buffer.ty.shape if not isinstance(extent, tirx.IntImm) or int(extent) == 0]
 
 
 def read_variables(body: Any) -> set[Any]:

@@ -14,7 +14,7 @@ from tvm import s_tir, tirx
 from tvm.ir import Var
 
 from eqsat_layout.errors import Refused
-from eqsat_layout.tir.structural import changed_block, nodes_of, structural_map
+from eqsat_layout.tir.structural import changed_block, nodes_of, structural_map, substitute
 
 
 def block_of(statement: Any) -> Any:
@@ -147,6 +147,13 @@ def function_over(func: Any, statements: Sequence[Any], allocated: Sequence[Any]
     )
     whole = s_tir.SBlockRealize([], True, block)
     return tirx.PrimFunc(list(params), whole, ret_type=func.ret_type, attrs=func.attrs)
+
+
+def function_of_parts(func: Any, parts: Sequence[tuple[Any, Any]], allocated: Sequence[Any] = ()) -> Any:
+    """``func``, which does what ``parts`` do, one after the other: functions over its parameters and what it has
+    ``allocated``, each with what was made of it."""
+    own = [substitute(made.body, dict(zip(made.params, part.params, strict=True))) for part, made in parts]
+    return function_over(func, own, allocated, func.params)
 
 
 def over_params(func: Any, body: Any, params: Mapping[int, Any]) -> Any:

@@ -138,6 +138,10 @@ _GRID: Final = """    for i, j in T.grid({n}, {m}):
         with T.sblock("made"):
             i_, j_ = T.axis.remap("SS", [i, j])
 """
+_ROW: Final = """    for i in range({n}):
+        with T.sblock("made"):
+            i_ = T.axis.spatial({n}, i)
+"""
 _ROWS_OF: Final = """    for i, k in T.grid({n}, {m}):
         with T.sblock("reduced"):
             i_, k_ = T.axis.remap("SR", [i, k])
@@ -182,19 +186,15 @@ BODIES: Final = {
     ),
     "scan": (
         [("nm", "")],
-        """    for i in range({n}):
-        with T.sblock("made"):
-            i_ = T.axis.spatial({n}, i)
-            r0[i_, 0] = a[i_, 0]
+        _ROW
+        + """            r0[i_, 0] = a[i_, 0]
             for j in range({last}):
                 r0[i_, j + 1] = r0[i_, j] + a[i_, j + 1]""",
     ),
     "local": (
         [("nm", "")],
-        """    for i in range({n}):
-        with T.sblock("made"):
-            i_ = T.axis.spatial({n}, i)
-            t = T.sblock_alloc_buffer(({m},), "{d}")
+        _ROW
+        + """            t = T.sblock_alloc_buffer(({m},), "{d}")
             for j in range({m}):
                 t[j] = a[i_, {last} - j] + T.Cast('{d}', 1)
             for j in range({m}):

@@ -16,8 +16,20 @@ _COMPARISONS: Final = (tirx.EQ, tirx.NE, tirx.LT, tirx.LE, tirx.GT, tirx.GE)
 _BYTE: Final = "uint8"
 
 
+def join_booleans() -> Any:
+    """A pass, while bodies are short: sums of truth values are true where one is, products where both are, as in NumPy.
+    The code generator takes them for floats."""
+
+    def joined(node: Any) -> Any:
+        if str(node.ty.dtype).partition("x")[0] != "bool":
+            return node
+        return (tirx.Or if isinstance(node, tirx.Add) else tirx.And)(node.a, node.b)
+
+    return body_pass("JoinBooleans", ((tirx.Add, tirx.Mul), joined))
+
+
 def compare_booleans() -> Any:
-    """A pass. Sums of truth values are true where one is, and products where both are, as in NumPy."""
+    """A pass."""
 
     def compared(node: Any) -> Any:
         kind, _, lanes = str(node.a.ty.dtype).partition("x")
@@ -26,12 +38,7 @@ def compare_booleans() -> Any:
         byte = f"{_BYTE}x{lanes}" if lanes else _BYTE
         return type(node)(node.a.astype(byte), node.b.astype(byte))
 
-    def joined(node: Any) -> Any:
-        if str(node.ty.dtype).partition("x")[0] != "bool":
-            return node
-        return (tirx.Or if isinstance(node, tirx.Add) else tirx.And)(node.a, node.b)
-
-    return body_pass("CompareBooleans", (_COMPARISONS, compared), ((tirx.Add, tirx.Mul), joined))
+    return body_pass("CompareBooleans", (_COMPARISONS, compared))
 
 
 def store_booleans_as_bytes() -> Any:

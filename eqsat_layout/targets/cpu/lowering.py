@@ -27,7 +27,7 @@ from eqsat_layout.passes.reduction_inits import init_empty_loops
 from eqsat_layout.passes.rounding import round_by_arithmetic
 from eqsat_layout.passes.unique_lets import with_unique_lets
 from eqsat_layout.targets.cpu.aligned_stacks import align_stacks
-from eqsat_layout.targets.cpu.booleans import compare_booleans, store_booleans_as_bytes
+from eqsat_layout.targets.cpu.booleans import compare_booleans, join_booleans, store_booleans_as_bytes
 from eqsat_layout.targets.cpu.cut_loops import cut_at_conditions
 from eqsat_layout.targets.cpu.dot_products import lower_byte_products
 from eqsat_layout.targets.cpu.flushed_denormals import flush_denormals
@@ -60,6 +60,7 @@ def _pipeline(**_: Any) -> tuple[Any, Any, Any]:
 def _passes() -> list[Any]:
     return [
         keep_differences(),
+        join_booleans(),
         hide_arithmetic(),  # of values that the simplifier would change
         # blocks become loops
         s_tir.transform.CanonicalizeLoop(),  # from 0 in steps of 1, as the passes below take them to be

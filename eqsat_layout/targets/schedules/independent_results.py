@@ -14,8 +14,8 @@ from tvm import ir, s_tir
 
 from eqsat_layout.errors import Refused
 from eqsat_layout.passes.matrix_literals import with_literals_of
-from eqsat_layout.tir.blocks import accesses_of, block_of, function_over, statements_of, store_of
-from eqsat_layout.tir.structural import nodes_of, substitute
+from eqsat_layout.tir.blocks import accesses_of, block_of, function_of_parts, function_over, statements_of, store_of
+from eqsat_layout.tir.structural import nodes_of
 
 _MANY: Final = 6
 """Results from which on they are taken one by one."""
@@ -30,9 +30,7 @@ class IndependentResults:
 
     def joined(self, done: Sequence[Any]) -> Any:
         """One function of the parts as they are scheduled."""
-        pairs = zip(self.parts, done, strict=True)
-        own = [substitute(now.body, dict(zip(now.params, part.params, strict=True))) for part, now in pairs]
-        return function_over(self.func, own, (), self.func.params)
+        return function_of_parts(self.func, list(zip(self.parts, done, strict=True)))
 
 
 def independent_results(func: Any) -> IndependentResults:

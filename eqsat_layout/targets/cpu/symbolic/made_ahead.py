@@ -12,8 +12,7 @@ from typing import Any
 
 from eqsat_layout.errors import Refused
 from eqsat_layout.targets.schedules.stages import new_schedule, stages_of
-from eqsat_layout.tir.blocks import accesses_of, block_of, function_over, statements_of
-from eqsat_layout.tir.structural import substitute
+from eqsat_layout.tir.blocks import accesses_of, block_of, function_of_parts, function_over, statements_of
 
 
 @dataclass(frozen=True)
@@ -27,9 +26,7 @@ class MadeAhead:
 
     def joined(self, first: Any, rest: Any) -> Any:
         """One function of both as they are scheduled."""
-        pairs = (self.first, first), (self.rest, rest)
-        own = [substitute(now.body, dict(zip(now.params, part.params, strict=True))) for part, now in pairs]
-        return function_over(self.whole, own, self.between, self.whole.params)
+        return function_of_parts(self.whole, [(self.first, first), (self.rest, rest)], self.between)
 
 
 def made_ahead(func: Any) -> MadeAhead:
